@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -35,6 +37,13 @@ PAGES_AT_ONCE = 200
 
 QUIET_S = 0.4
 """How often shards are told to grant no leases: each time for a second."""
+
+
+AGAIN_S, ATTEMPTS = 0.5, 20
+"""How often a call is repeated while Redis is away, and its attempts: a lost connection must not end a restore, but on a
+cluster, a node that stays away must not hold up the others."""
+
+T = TypeVar("T")
 
 
 class PageLine(VisitLine, kw_only=True):
@@ -122,11 +131,14 @@ class OldState:
         try:
             # First as they were found, because links to them may come to the same URLs on other ways.
             for batch in batched(pages(), PAGES_AT_ONCE):
-                await repair.push(line.entry for line in batch)
+                entries = [line.entry for line in batch]
+                await _while_away(partial(repair.push, entries))
             for batch in batched(pages(), PAGES_AT_ONCE):
                 for line in batch:
-                    await repair.push(found_on(line, [self._out], self._links, self._policy), everywhere=True)
-                restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in batch])
+                    found = found_on(line, [self._out], self._links, self._policy)
+                    await _while_away(partial(repair.push, found, everywhere=True))
+                ended = [Ended(line.entry, line.outcome, line.reason) for line in batch]
+                restored += await _while_away(partial(repair.restore, ended))
         except (UserError, OSError, RedisAway, RedisMisused) as error:  # what is missing is fetched again
             log(logging.WARNING, "not_restored", error=error)
         finally:
@@ -139,6 +151,15 @@ class OldState:
             with contextlib.suppress(RedisAway):
                 await repair.keep_quiet()
             await asyncio.sleep(QUIET_S)
+
+
+async def _while_away(call: Callable[[], Awaitable[T]]) -> T:
+    """The result of `call`, which is repeated while Redis is away. Raises RedisAway if it stays away."""
+    for _ in range(ATTEMPTS - 1):
+        with contextlib.suppress(RedisAway):
+            return await call()
+        await asyncio.sleep(AGAIN_S)
+    return await call()
 
 
 def _settled_ms(line: PageLine) -> float:

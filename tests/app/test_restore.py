@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.app.engine import build_settings, link_filter
@@ -14,9 +15,23 @@ from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.crawls import create_crawl
 from frontier.entries import Entry
+from frontier.errors import RedisAway
 from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import Call, Reply
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, lease_one
+from tests.frontier.helpers import CountingStore, ManualTime, lease_one
+
+
+class CutStore(CountingStore):
+    """Loses its connection before each of the first three calls that write."""
+
+    cuts = 0
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if self.cuts < 3 and any(call.script for call in calls):
+            self.cuts += 1
+            raise RedisAway("the connection was lost")
+        return await super().send(calls)
 
 
 async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
@@ -42,13 +57,15 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     ]
     text = "".join(json.dumps({**line, "settled_at": iso_time(at_s)}) + "\n" for line in lines)
     (tmp_path / f"{crawl_name}-r1-1.pages.jsonl").write_text(text)
-    # when the shard is restored, twice because two replicas share the folder,
+    # when the shard is restored while connections are lost, twice because two replicas share the folder,
     settings = CrawlSettings()
+    cut = CutStore(store)
     old = OldState(
-        store, crawl, clock, tmp_path, link_filter(settings, RecentUrls(1)), build_settings(settings).extract, 0
+        cut, crawl, clock, tmp_path, link_filter(settings, RecentUrls(1)), build_settings(settings).extract, 0
     )
     for _ in range(2):
         await old.restore({0: clock.now_ms()})
+    assert cut.cuts == 3
     # then the pages count once; their links, and the page whose links are unknown, are left.
     counts = await Counters(store, crawl.keys).counts()
     assert (counts.accepted, counts.done, counts.open) == (6, 3, 3)
