@@ -70,6 +70,10 @@ WAITING = 100
 """Settled pages that may wait for the body of a loop, besides the group that is just being committed."""
 
 
+NOTHING_LEFT = (
+    "an earlier run has ended this crawl: give again=True to fetch its seeds again, or another replica.data_dir"
+)
+
 PROGRESS_S = 5.0
 """Seconds between two lines of progress."""
 
@@ -423,8 +427,9 @@ class Crawl:
             log(logging.WARNING, "no_contact", problem=problem)
         for problem in missing_tables(settings, opened.local):
             log(logging.WARNING, "without_local_settings", problem=problem)
-        done = (await Counters(store, opened.keys).counts()).done
-        if 0 < stored.limits.max_pages <= done:
+        before = await Counters(store, opened.keys).counts()
+        is_full = 0 < stored.limits.max_pages <= before.done
+        if is_full:
             log(logging.WARNING, "page_limit_reached", max_pages=stored.limits.max_pages)
         await mark_local(store, opened, local_tables(settings))
         local = local_settings(settings)
@@ -433,7 +438,10 @@ class Crawl:
         sink, http = _WaitingSink(deps.sink, self._room), _CountedRequests(deps.http, self.stats)
         deps = msgspec.structs.replace(deps, sink=cast(DurableSink, sink), http=cast(HttpClient, http))
         deps = self._adapted(deps)
-        await queue_seeds(store, opened, seeds, stored, self._mode)
+        pushed = await queue_seeds(store, opened, seeds, stored, self._mode)
+        is_idle = not (before.open or pushed.accepted or stored.recrawl.rules or is_full or self._keep_open)
+        if is_idle and before.done:
+            log(logging.WARNING, "nothing_left", problem=NOTHING_LEFT)
         await Control(store, opened.keys).set("run")
         replica, self._context = Replica(store, deps, stored, local), deps.context
         await replica.start(until_empty=not self._keep_open)

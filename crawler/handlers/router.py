@@ -186,6 +186,11 @@ class Router:
         """The name of each handler, and which pages it handles."""
         return list(map(str, self._routes))
 
+    @property
+    def labels(self) -> set[str]:
+        """The labels for which there is a handler."""
+        return {route.label for route in self._routes}
+
     def route_of(self, page: Page) -> Route | None:
         """Return the function that handles `page` with its conditions, None if there is none."""
         return next((route for route in self._routes if route.is_for(page)), None)

@@ -33,7 +33,7 @@ from crawler.handlers.router import Context, Handler, Hook, Router, name_of
 from crawler.handlers.values import SharedValues
 from crawler.hooks import NOTHING, Handled, Visit
 from crawler.logs import log
-from crawler.page import Item, Page
+from crawler.page import Item, Outcome, Page
 from crawler.parse.turns import FairTurns
 
 MOST_THREADS = 200
@@ -43,6 +43,9 @@ LARGE = 256 << 10
 LARGE_TAGS = 8_000
 """Bytes and tags of a document from which on it is large: to parse it, or to find something in its tree, may hold up the
 event loop for more than ten milliseconds."""
+
+MOST_TOLD = 100
+"""Labels without a handler that are logged."""
 
 LONGEST_ERROR = 500
 """Characters of an error that are kept."""
@@ -65,6 +68,7 @@ class HandlerRunner:
         self._slots = FairTurns([None] * settings.concurrency)
         self._trees = FairTurns([None], rest=1.0)
         self._running: set[asyncio.Future[None]] = set()
+        self._told = set[str]()  # labels of which the log says that they have no handler
         self.middlewares = Middlewares(router, self._context, settings.timeout_s)
 
     @property
@@ -78,7 +82,22 @@ class HandlerRunner:
 
     def wants(self, page: Page) -> bool:
         """Return whether a handler handles `page`."""
-        return self._router.route_of(page) is not None
+        if self._router.route_of(page) is not None:
+            return True
+        if (
+            page.label
+            and page.outcome is Outcome.DONE
+            and page.exchange is not None
+            and 200 <= page.exchange.status < 300
+        ):
+            self._tell_label(page)
+        return False
+
+    def _tell_label(self, page: Page) -> None:
+        """Say once of each label that no handler is for it, as after a typing error."""
+        if page.label not in self._told | self._router.labels and len(self._told) < MOST_TOLD:
+            self._told.add(page.label)
+            log(logging.WARNING, "label_without_handler", label=page.label, first=page.url)
 
     async def handle(self, page: Page, visit: Visit | None = None) -> Handled:
         """Return what the handler of `page` asks for, or how it failed. It may make requests during `visit`."""

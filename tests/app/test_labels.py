@@ -117,6 +117,27 @@ async def test_links_of_handlers_to_domains_that_have_no_seed_are_named_once(
     assert [(fields["reason"], fields["first"]) for fields in told] == [("outside", first)]
 
 
+async def test_a_label_without_a_handler_is_named_once(
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    router = Router()
+
+    @router.handler(r"test/$")
+    def root(page: ParsedPage, crawl: Handle) -> None:
+        crawl.enqueue(["/plain/1", "/plain/2"], label="prodcut")
+        crawl.enqueue("/plain/3", label="image")
+
+    @router.handler(label="image", content_type="image/*")
+    def image(page: ParsedPage, crawl: Handle) -> None:
+        pass
+
+    with caplog.at_level("WARNING", "crawler"):
+        async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+            await crawl.finish()
+    told = [record.fields for record in caplog.records if record.message == "label_without_handler"]  # type: ignore[attr-defined]
+    assert [fields["label"] for fields in told] == ["prodcut"]
+
+
 async def test_the_lines_of_pages_have_what_a_repair_needs(settings: dict[str, Any], tmp_path: Path) -> None:
     async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
         await crawl.finish()

@@ -694,6 +694,16 @@ def test_ctrl_c_ends_the_program_cleanly_and_the_next_run_goes_on(settings: dict
     assert set(before) < set(found)
 
 
+def test_a_run_that_has_nothing_left_says_so(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", "crawler"):
+        Crawl("http://a.test/", settings=settings).run()
+        assert "nothing_left" not in caplog.messages
+        Crawl("http://a.test/", settings=settings).run()
+        assert caplog.messages.count("nothing_left") == 1
+        Crawl("http://a.test/", settings=settings, again=True).run()
+    assert caplog.messages.count("nothing_left") == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_that_ends_the_program_stops_the_crawl_cleanly(
     settings: dict[str, Any], tmp_path: Path, number: int
