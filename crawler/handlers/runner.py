@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
+import re
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -145,7 +146,8 @@ class HandlerRunner:
         if isinstance(error, Retry):
             return failed(name_of(function), ASKED, str(error), error.after)
         if error is not None:
-            return failed(name_of(function), FAILED, f"{in_words(error)[:LONGEST_ERROR]}{_place(function, error)}")
+            words = in_words(error)[:LONGEST_ERROR]
+            return failed(name_of(function), FAILED, f"{words}{_hint(words)}{_place(function, error)}")
         result = handle.result(name_of(function))
         return msgspec.structs.replace(result, base=await _base(parsed)) if result.added else result
 
@@ -193,6 +195,19 @@ def _prepared(function: Handler) -> Handler:
 def _check_nothing(returned: object) -> None:
     if returned is not None:
         raise TypeError(f"returned {type(returned).__name__}: put items into a data set with crawl.push(NAME, ITEM)")
+
+
+def _hint(error: str) -> str:
+    """What to write instead of what users of Scrapy write; "" after any other error."""
+    if error == "AttributeError: 'ParsedPage' object has no attribute 'css'":
+        return f"; use {_SELECT}"
+    if "invalid CSS selector" in error and _OF_SCRAPY.search(error):
+        return f"; leave out ::text and ::attr, and use {_SELECT}"
+    return ""
+
+
+_SELECT = "page.select(CSS), page.select_text(CSS) or page.select_attr(CSS, NAME)"
+_OF_SCRAPY = re.compile("::(text|attr)")
 
 
 def _place(function: Handler, error: BaseException) -> str:

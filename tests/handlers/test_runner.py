@@ -128,6 +128,18 @@ async def test_an_error_that_has_no_words_is_a_reason() -> None:
     assert (handled.reason, handled.error) == ("handler_failed", f"Mute (test_runner.py:{line})")
 
 
+@pytest.mark.parametrize("call", [lambda page: page.css("h1"), lambda page: page.select("h1::text")])
+async def test_what_users_of_scrapy_write_is_answered_with_what_to_write(call: Any) -> None:
+    router = Router()
+
+    @router.handler()
+    def heading(page: ParsedPage, crawl: Handle) -> None:
+        call(page)
+
+    handled = await HandlerRunner(router, PATIENT).handle(a_page("https://a.test/"))
+    assert "page.select_text(CSS)" in handled.error
+
+
 async def test_an_error_names_the_line_of_the_handler_and_not_that_of_a_library() -> None:
     router = Router()
 
