@@ -130,6 +130,8 @@ class Router:
     ) -> Callable[[H], H]:
         if callable(pattern):
             raise UserError(f"write @router.{name}() with parentheses above {name_of(pattern)}")
+        if not isinstance(pattern, str):
+            raise UserError(f"@router.{name}: not a regular expression: {pattern!r}; write it as text")
         try:
             found = UrlPattern(pattern)
             tag_of(label, None)
