@@ -27,7 +27,7 @@ import msgspec
 
 from frontier.errors import BadInput
 
-_UNKNOWN = re.compile(r"unexpected keyword argument ('\w+')")
+_UNKNOWN = re.compile(r"unexpected keyword argument '([\w-]+)'")
 
 
 _SCHEME = re.compile(r"(?:rediss?|valkeys?)(\+cluster|\+sentinel)?")
@@ -167,6 +167,8 @@ def read_url(url: str) -> RedisUrl:
             query=urlencode(query),
         )
         access, timeout_s, connect_s = _options(one.geturl())
+        if changing[0]:
+            _check_readable(changing[0])
         if any(changing):
             access = msgspec.structs.replace(access, changing=ChangingPassword(*changing))
         if access.database and kind == "cluster":
@@ -175,6 +177,14 @@ def read_url(url: str) -> RedisUrl:
         raise BadInput(f"Redis URL {display_url(url)}: {error}") from error
     sentinel = msgspec.structs.replace(sentinel, tls=access.tls)
     return RedisUrl(kind, hosts, access, reachable, timeout_s, connect_s, named[1] if named else "", sentinel)
+
+
+def _check_readable(name: str) -> None:
+    """Raises ValueError if the password file `name` cannot be read: one that is missing at the start is a mistake."""
+    try:
+        Path(name).open("rb").close()
+    except OSError as error:
+        raise ValueError(f"password_file {name} cannot be read: {error.strerror}") from error
 
 
 def _options(url: str) -> tuple[Access, float | None, float | None]:
@@ -192,7 +202,9 @@ def _options(url: str) -> tuple[Access, float | None, float | None]:
         tls = holder.ssl_context.get() if isinstance(holder, SSLConnection) else None
     except TypeError as error:
         if unknown := _UNKNOWN.search(str(error)):
-            raise ValueError(f"there is no option {unknown[1]}; they are named as in redis-py") from error
+            meant = unknown[1].replace("-", "_")
+            hint = f" (did you mean {meant}?)" if meant != unknown[1] else ""
+            raise ValueError(f"there is no option {unknown[1]!r}{hint}; they are named as in redis-py") from error
         raise ValueError(str(error)) from error
     except (OSError, RedisError) as error:
         raise ValueError(str(error)) from error

@@ -13,7 +13,7 @@ import msgspec
 from crawler.app.embedded_valkey import rewrite_log
 from crawler.cli.control import site_named, unknown_domain
 from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_crawl, open_frontier, titled
-from crawler.cli.output_folders import check_exists, output_folders
+from crawler.cli.output_folders import check_exists, has_output, output_folders, shown
 from crawler.cli.text import emit, note
 from crawler.errors import SinkFull, UserError
 from crawler.logs import configure
@@ -71,7 +71,10 @@ def forget(
     configure(access.settings.replica.log_format, "warning")
     for folder in folders:
         check_exists(folder)
-    found = folders or [folder for folder in output_folders(access.settings, access.crawl) if folder.is_dir()]
+        if not has_output(folder, access.crawl):
+            raise UserError(f"no output of crawl {access.crawl!r} in {shown(folder)}: nothing was changed")
+    of_crawl = output_folders(access.settings, access.crawl)
+    found = folders or [folder for folder in of_crawl if folder.is_dir() and has_output(folder, access.crawl)]
 
     async def work(store: RedisStore, opened: Crawl) -> Result:
         if not unknown:

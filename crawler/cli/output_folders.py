@@ -12,8 +12,9 @@ import msgspec
 from crawler.errors import UserError
 from crawler.settings.load import Settings
 from crawler.settings.tables import ReplicaTable
-from crawler.sinks.files import whole_file
-from crawler.sinks.lines import crawls_in
+from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.files import LINES, whole_file
+from crawler.sinks.lines import SETTINGS, crawls_in, files_of
 
 NAME = "outputs.json"
 
@@ -46,6 +47,11 @@ def output_folders(settings: Settings, crawl: str) -> list[Path]:
 def check_exists(folder: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
+
+
+def has_output(folder: Path, crawl: str) -> bool:
+    """Whether a replica of `crawl` has written to `folder`."""
+    return (folder / f"{crawl}{SETTINGS}").exists() or bool(files_of(folder, (*WARC_SUFFIXES, LINES), crawl))
 
 
 def one_crawl(folders: Iterable[Path], named: str | None, of_each: bool = False) -> str:

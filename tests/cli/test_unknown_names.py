@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -83,3 +84,14 @@ def test_a_domain_that_is_only_half_forgotten_is_not_called_forgotten(
     monkeypatch.undo()
     hand.type("forget", "a.test")
     assert "its domain was forgotten" in " ".join(hand.type("why", "https://a.test/1").split())
+
+
+def test_a_folder_without_output_of_the_crawl_is_refused(hand: Hand, typed: Typed, tmp_path: Path) -> None:
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "other-1.pages.jsonl").write_text("")
+    (tmp_path / f"{hand.crawl}.settings.toml").write_text("")
+    place = ("--crawl", hand.crawl, "--redis", hand.url)
+    told = typed("forget", "a.test", str(tmp_path), str(tmp_path / "r1"), *place)
+    assert told.code == 2
+    assert f"no output of crawl '{hand.crawl}' in r1/: nothing was changed" in told.err
+    assert "forgotten" not in hand.type("why", "https://a.test/1")

@@ -434,6 +434,8 @@ def test_sentinels_name_a_master_and_have_their_own_password() -> None:
     ("url", "said"),
     [
         ("redis://:secret@host?timeot=3", "there is no option 'timeot'"),
+        ("redis://host?password-file=pw", r"there is no option 'password-file' \(did you mean password_file\?\)"),
+        ("redis://host?password_file=/no/pw", "password_file /no/pw cannot be read: No such file or directory"),
         ("redis+cluster://:secret@host/3", "a cluster has no database 3"),
         ("redis+cluster://host?socket_timeout=secret", "socket_timeout"),
     ],
