@@ -419,7 +419,7 @@ def lost_replicas_in_words(lost: Mapping[str, int]) -> str:
     were = "replica was" if len(names) == 1 else "replicas were"
     return (
         f"{len(names):,} {were} lost (killed or cut off, last report at {latest}): {', '.join(names[:MOST_LOST])}{more}; "
-        "`crawler run` starts another, and others take over the work"
+        "others take over the work, or do so once `crawler run` starts them"
     )
 
 

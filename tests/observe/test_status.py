@@ -112,8 +112,8 @@ async def test_lost_replicas_are_named_while_a_crawl_goes_on(store: RedisStore, 
     condition = (await CrawlReader(store, keys).read()).condition
     assert condition.level == "warn"
     assert (
-        "1 replica was lost (killed or cut off, last report at 00:00:01 UTC): r0; `crawler run` starts another, and others "
-        "take over the work"
+        "1 replica was lost (killed or cut off, last report at 00:00:01 UTC): r0; others take over the work, or do "
+        "so once `crawler run` starts them"
     ) in condition.obstacles
     await health.withdraw("r0")
     assert (await CrawlReader(store, keys).read()).condition.level == "good"
