@@ -54,6 +54,10 @@ MAX_EXTRA_BYTES = 64 << 20
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
 
+WAY_S = 0.2
+"""How long a domain that others want rests at least, also with a shorter delay: they look again within half of that time
+(`crawler.worker.request.LONGEST_MS`), and before that this replica would have leased it again."""
+
 BROWSER_WAIT_S = 2.0
 """How long a request of a page in a browser may wait for a slot at an address."""
 
@@ -270,6 +274,9 @@ class ExtraRequests:
         """Let others make requests to the domains `wanted`, for which they wait. Leases under which no page is handled end
         after the request in flight, and the others are opened. Those of pages in browsers keep their turns so long."""
         waited_for = [leased for domain in wanted if (leased := self.held.of(domain)) is not None]
+        for leased in waited_for:
+            if not leased.makes_way:
+                leased.wait_at_least_until(self.runtime.now() + WAY_S)
         self.turns.leases.close(waited_for)
         for leased in waited_for:
             leased.makes_way = True

@@ -62,9 +62,9 @@ KEPT_MS = 5_000
 SLOW_S = 0.25
 """A request that takes longer counts as one that only waits."""
 
-MOST_REFUSALS = 4
-"""Each refusal in a row lengthens the wait by its base value, up to this factor, so that many that wait for the same
-domain do not overload Redis."""
+MOST_REFUSALS, LONGEST_MS = 4, 100
+"""Each refusal in a row lengthens a short wait by its base value, up to this factor and time, so that many that wait for
+the same domain do not overload Redis. Longer waits are half of the domain's delay: an attempt falls within each delay."""
 
 
 SHORTEST_WAIT_S = 1.0
@@ -510,7 +510,8 @@ class ForeignDomains:
         now_ms = self._runtime.server_clock.now_ms()
         if isinstance(answer, ReservationRefused):
             leased.reservation, leased.refusals = None, min(leased.refusals + 1, MOST_REFUSALS)
-            wait_ms = (answer.retry_ms - now_ms) * leased.refusals * self._runtime.rng.uniform(0.5, 1.0)
+            base_ms = answer.retry_ms - now_ms
+            wait_ms = max(base_ms, min(base_ms * leased.refusals, LONGEST_MS)) * self._runtime.rng.uniform(0.5, 1.0)
         else:
             leased.reservation, leased.refusals = answer, 0
             wait_ms = answer.slot_ms - now_ms
