@@ -35,6 +35,7 @@ from types import TracebackType
 from typing import IO
 
 from crawler.app import valkey_watcher
+from crawler.app.valkey_watcher import locked
 from crawler.errors import DataDirError
 from crawler.logs import log
 from crawler.processes import environment
@@ -141,7 +142,7 @@ class EmbeddedValkey:
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(FileNotFoundError):  # without the folder, nobody can start a server in it
                 lock = stack.enter_context((self.data_dir / "start.lock").open("ab"))
-                while not _locked(lock):
+                while not locked(lock):
                     await asyncio.sleep(0.02)  # a call that waits would block the event loop
             yield
 
@@ -181,7 +182,7 @@ class EmbeddedValkey:
     async def _restart(self) -> bool:
         """Start the server unless somebody else does, and return whether it did. Raises DataDirError, OSError."""
         with (self.data_dir / "start.lock").open("ab") as lock:
-            if not _locked(lock) or await self._answers():
+            if not locked(lock) or await self._answers():
                 return False
             await self._start()
             return True
@@ -271,7 +272,7 @@ class EmbeddedValkey:
         """Kill the server of this folder if there is one, and lock `lock` when it has ended. One that has just been
         started writes its process ID a little later. Raises DataDirError if another process keeps the lock."""
         ends_by = time.monotonic() + END_S
-        while self._kill() or not _locked(lock):
+        while self._kill() or not locked(lock):
             if time.monotonic() > ends_by:
                 problem = f"a Valkey server of {self.data_dir} does not answer and could not be ended"
                 raise DataDirError(f"{problem}; end the process that has {lock.name} open")
@@ -327,14 +328,6 @@ async def rewrite_log(store: RedisStore) -> None:
         if not any(word in info for word in busy):
             return
         await asyncio.sleep(0.02)
-
-
-def _locked(lock: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _has_ended(pid_path: Path) -> bool:

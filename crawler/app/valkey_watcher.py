@@ -27,16 +27,16 @@ def watch(folder: Path, at: str, inode: int) -> None:
             stack.enter_context((folder / f"{name}.lock").open("rb+" if name != "watch" else "ab"))
             for name in ("watch", "start", "server", "users")
         )
-        if os.fstat(users.fileno()).st_ino != inode or not _locked(watching):  # another one watches
+        if os.fstat(users.fileno()).st_ino != inode or not locked(watching):  # another one watches
             return
         while True:
             time.sleep(CHECK_S)
-            if not _locked(start):
+            if not locked(start):
                 continue
-            if _locked(server):  # nobody starts one while we have `start.lock`
+            if locked(server):  # nobody starts one while we have `start.lock`
                 fcntl.flock(watching, fcntl.LOCK_UN)  # first, for the watcher of the next server
                 return
-            if _locked(users):
+            if locked(users):
                 fcntl.flock(users, fcntl.LOCK_UN)  # a new user waits for `start.lock`
                 with contextlib.suppress(OSError):
                     _stop(at)
@@ -53,7 +53,8 @@ def _stop(at: str) -> None:
             pass
 
 
-def _locked(lock: IO[bytes]) -> bool:
+def locked(lock: IO[bytes]) -> bool:
+    """Lock the open file `lock` exclusively. Returns False if another process has a lock on it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -384,9 +384,8 @@ class ExtraRequests:
         return door.reservation
 
     async def _has_entered(self, visit: PageVisit, door: LeasedDomain, domain: str) -> bool:
-        hold_s = (
-            visit.until - self.runtime.now() + MARGIN_S
-        )  # not longer: if this replica dies, others wait for the end
+        # Not longer than the handler may take: if this replica dies, others wait for the end of the reservation.
+        hold_s = visit.until - self.runtime.now() + MARGIN_S
         try:
             return await self.foreign.may_enter(door, domain, hold_s)
         except RedisAway:

@@ -64,6 +64,13 @@ def lines(folder: Path) -> dict[str, dict[str, Any]]:
     return {line["url"]: line for line in map(msgspec.json.decode, found)}
 
 
+@pytest.mark.parametrize("flags", [{"retry": "yes"}, {"retry": 1}, {"private": 1}], ids=str)
+def test_flags_that_are_no_truth_values_are_refused_at_once(flags: dict[str, Any]) -> None:
+    """In a queue, they ended each run of the crawl."""
+    with pytest.raises(TypeError, match="retry and private are True or False"):
+        Request("http://a.test/", method="POST", **flags)
+
+
 async def test_requests_to_a_url_are_told_apart(api: Api, tmp_path: Path) -> None:
     """By method and body, or by their keys. The same one is sent once."""
 

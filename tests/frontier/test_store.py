@@ -20,6 +20,7 @@ from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused, Wr
 from frontier.redis_url import Address, check_url, display_url, read_url, url_to_copy
 from frontier.scripts import Call, Reply, Script, command, script_call
 from frontier.store import RedisStore, connect, send_in_parts
+from tests.frontier.helpers import ManualTime, entry, make_frontier
 from tests.valkey import ValkeyProcess
 
 
@@ -50,6 +51,17 @@ async def test_a_full_server_is_away_until_it_has_room(tmp_path: Path) -> None:
             await store.send([command("SET", "x", "y")])
         await store.send([command("CONFIG", "SET", "maxmemory", "0")])
         assert await store.send([command("SET", "x", "y")]) == [b"OK"]
+        await store.close()
+
+
+async def test_a_script_on_a_full_server_says_that_it_is_full(tmp_path: Path) -> None:
+    """Scripts that set a domain aside raise errors of others again."""
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        frontier = await make_frontier(store, "full", ManualTime())
+        await store.send([command("CONFIG", "SET", "maxmemory", "1")])
+        with pytest.raises(WritesRefused, match="maxmemory"):
+            await frontier.push([entry()])
         await store.close()
 
 
