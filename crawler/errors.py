@@ -111,7 +111,7 @@ class FailureKind(StrEnum):
     FORBIDDEN_ADDRESS = "forbidden_address"  # the address policy forbids every address of the host
     NO_SUCH_HOST = "no_such_host"  # an authoritative DNS answer
     DNS = "dns"  # the DNS fails for this host, but answers for others
-    OUR_DNS = "our_dns"  # ours: the DNS fails, and nothing shows that it answers for other hosts
+    OUR_DNS = "our_dns"  # ours: the DNS fails or knows no host, and nothing shows that it works for others
     MACHINE = "machine"  # ours: no file descriptor, memory, port or route is left, or there are no trusted authorities
     REFUSED = "refused"
     UNREACHABLE = "unreachable"

@@ -12,12 +12,17 @@ failure is the host's (`FailureKind.DNS`) if a control after it is answered, and
 the look-up began: an outage that has just ended is no host's fault. Otherwise it is ours (`OUR_DNS`). So the first failure
 of a process is ours, even if only the host fails.
 
+That a host does not exist, or has only forbidden addresses, is also what a DNS says of all hosts while a VPN is down or a
+network asks for a login. It is ours if it says so of hosts of other domains that had addresses, too. A host that had an
+address lately is not yet taken to be gone.
+
 aiohttp's own cache is off: it ignores the time to live and does not remember failures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 from collections.abc import Callable, Sequence
@@ -47,8 +52,9 @@ class DnsAnswer(msgspec.Struct, frozen=True):
 class HostLookup(Protocol):
     """Asks the DNS."""
 
-    async def lookup(self, host: str) -> DnsAnswer:
-        """The addresses of `host`. Raises FetchFailed with NO_SUCH_HOST, DNS or MACHINE."""
+    async def lookup(self, host: str, *, anew: bool = False) -> DnsAnswer:
+        """The addresses of `host`; `anew`: not from a cache of this process. Raises FetchFailed with NO_SUCH_HOST, DNS or
+        MACHINE."""
 
     async def close(self) -> None:
         """Cancel the look-ups in progress."""
@@ -88,12 +94,21 @@ class DnsLookup:
         self._previous: aiodns.DNSResolver | None = None
         self._lookups = 0
 
-    async def lookup(self, host: str) -> DnsAnswer:
+    async def lookup(self, host: str, *, anew: bool = False) -> DnsAnswer:
+        if anew:
+            channel = self._new_channel()
+            try:
+                return await self._ask(channel, host)
+            finally:
+                await channel.close()
         if self._lookups >= self._lookups_per_channel:
             await self._replace_channel()
         self._lookups += 1
+        return await self._ask(self._channel, host)
+
+    async def _ask(self, channel: aiodns.DNSResolver, host: str) -> DnsAnswer:
         try:
-            found = await self._channel.getaddrinfo(host, family=self._family, type=socket.SOCK_STREAM)
+            found = await channel.getaddrinfo(host, family=self._family, type=socket.SOCK_STREAM)
         except aiodns.error.DNSError as error:
             code, *text = error.args
             raise FetchFailed(_dns_failure_kind(code), f"{host}: {' '.join(map(str, text))}") from error
@@ -163,6 +178,15 @@ CONTROL_INTERVAL_S = 3.0
 """The seconds between two controls, and at most as long a failing look-up waits for the next one."""
 
 
+WITNESSES = 3
+"""Hosts of so many other domains that had addresses are asked for before the DNS is taken to know no host. If there are
+fewer, `CONTROL_DOMAIN` is asked for, too; if there are none, so many domains have to be unknown."""
+
+VANISHING_S = 900.0
+"""A host that had an address this recently is not yet taken to be gone. Internal hosts vanish with a VPN, public ones
+do not."""
+
+
 class ResolverSettings(msgspec.Struct, frozen=True):
     """How many answers are kept, and for how long.
 
@@ -180,9 +204,10 @@ class ResolverSettings(msgspec.Struct, frozen=True):
 
 class _CacheEntry(msgspec.Struct, frozen=True):
     """A cache entry: addresses, or the kind and detail of the failure. `is_tried`: the order of the addresses is not that
-    of the DNS, but comes from connections."""
+    of the DNS, but comes from connections. `found_at`: when the DNS last had addresses."""
 
     expires_at: float
+    found_at: float = -math.inf
     addresses: tuple[str, ...] = ()
     is_tried: bool = False
     failure: tuple[FailureKind, str] | None = None
@@ -287,7 +312,7 @@ class Resolver(AbstractResolver):
         try:
             known = self._judged(host, await self._lookup.lookup(host))
         except FetchFailed as failure:
-            known = await self._failed(failure, began)
+            known = await self._failed(host, failure, began)
         before = self._known.pop(host, None)
         if before is not None and before.is_tried:
             known = known.beginning_with(before.addresses)
@@ -296,13 +321,36 @@ class Resolver(AbstractResolver):
             del self._known[next(iter(self._known))]
         return known
 
-    async def _failed(self, failure: FetchFailed, began: float) -> _CacheEntry:
-        kind, kept_s = failure.kind, self._settings.negative_ttl_s
-        if kind in (FailureKind.DNS, FailureKind.MACHINE):
-            kept_s = self._settings.failure_ttl_s
+    async def _failed(self, host: str, failure: FetchFailed, began: float) -> _CacheEntry:
+        kind, detail, kept_s = failure.kind, failure.detail, self._settings.failure_ttl_s
+        found_at = self._known[host].found_at if host in self._known else -math.inf
         if kind is FailureKind.DNS:
             kind = await self._failure_kind(began)
-        return _CacheEntry(self._clock.monotonic() + kept_s, failure=(kind, failure.detail))
+        elif kind is not FailureKind.MACHINE:
+            is_unknown = kind is FailureKind.NO_SUCH_HOST
+            if (is_unknown and began - found_at < VANISHING_S) or not await self._knows_others(host, is_unknown):
+                kind, detail = FailureKind.OUR_DNS, f"{detail}, which a DNS that fails says of all hosts"
+            else:
+                kept_s = self._settings.negative_ttl_s
+        return _CacheEntry(self._clock.monotonic() + kept_s, found_at, failure=(kind, detail))
+
+    async def _knows_others(self, host: str, is_unknown: bool) -> bool:
+        """Return whether the DNS, which does not know `host` or has only forbidden addresses, still knows others."""
+        domain, witnesses = domain_of(host), dict[str, str]()
+        for other, entry in reversed(self._known.items()):
+            if entry.found_at > -math.inf and domain_of(other) != domain:
+                witnesses.setdefault(domain_of(other), other)
+                if len(witnesses) == WITNESSES:
+                    break
+        names = [*witnesses.values(), CONTROL_DOMAIN][:WITNESSES]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                for name in names:
+                    with contextlib.suppress(FetchFailed):
+                        self._judged(name, await self._lookup.lookup(name, anew=True))
+                        return True
+        failed = {domain_of(other) for other, entry in self._known.items() if entry.failure}
+        return not witnesses and not (is_unknown and len(failed | {domain}) >= WITNESSES)
 
     async def _failure_kind(self, began: float) -> FailureKind:
         """Whose fault it is that the DNS has failed in a look-up that began at `began`."""
@@ -349,7 +397,8 @@ class Resolver(AbstractResolver):
         allowed = tuple(address for address, reason in verdicts.items() if reason is None)
         if allowed:
             ttl_s = min(answer.ttl_s, self._settings.max_ttl_s)
-            return _CacheEntry(self._clock.monotonic() + ttl_s, allowed)
+            now = self._clock.monotonic()
+            return _CacheEntry(now + ttl_s, now, allowed)
         if not verdicts:
             raise FetchFailed(FailureKind.NO_SUCH_HOST, f"{host} has no address")
         refused = ", ".join(f"{address} ({reason})" for address, reason in verdicts.items())

@@ -31,7 +31,7 @@ async def fetcher(port: int, *, tls: Any = None, **settings: Any) -> AsyncIterat
 class InsideLookup:
     """A DNS in which every name resolves to this machine."""
 
-    async def lookup(self, host: str) -> DnsAnswer:
+    async def lookup(self, host: str, *, anew: bool = False) -> DnsAnswer:
         return DnsAnswer(("127.0.0.1", "::1"), 60.0)
 
     async def close(self) -> None: ...

@@ -69,7 +69,7 @@ def test_errors_of_connect(
 class SilentLookup:
     """A DNS that does not answer."""
 
-    async def lookup(self, host: str) -> DnsAnswer:
+    async def lookup(self, host: str, *, anew: bool = False) -> DnsAnswer:
         await asyncio.sleep(60)
         raise AssertionError
 

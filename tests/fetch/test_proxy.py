@@ -29,7 +29,7 @@ LOGIN = "me:sesame"
 class PublicLookup:
     """A DNS in which all hosts have the same public address, but for one, which is at a private address."""
 
-    async def lookup(self, host: str) -> DnsAnswer:
+    async def lookup(self, host: str, *, anew: bool = False) -> DnsAnswer:
         return DnsAnswer(("10.0.0.1" if host == "inside.test" else "8.8.8.8",), 60.0)
 
     async def close(self) -> None: ...

@@ -15,6 +15,7 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap, OperatorAddress
 from crawler.fetch.resolver import (
     CONTROL_DOMAIN,
     CONTROL_INTERVAL_S,
+    VANISHING_S,
     DnsAnswer,
     DnsLookup,
     Resolver,
@@ -47,7 +48,7 @@ class ScriptedLookup:
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def lookup(self, host: str) -> DnsAnswer:
+    async def lookup(self, host: str, *, anew: bool = False) -> DnsAnswer:
         self.asked.append(host)
         await self.gate.wait()
         answer = self.answers_for.get(host) or self.answers_for.get(host.partition(".")[2])
@@ -212,6 +213,51 @@ async def test_a_dns_that_only_knows_the_hosts_of_the_crawl_is_asked_for_one_of_
     assert await _kinds(resolver, clock, "lame.example") == [OURS, HOSTS, HOSTS]
 
 
+GONE = FailureKind.NO_SUCH_HOST
+
+
+@pytest.mark.parametrize(
+    ("answer", "final"), [(GONE, GONE), (DnsAnswer(("10.0.0.1",), 1.0), FailureKind.FORBIDDEN_ADDRESS)]
+)
+async def test_a_dns_that_knows_no_host_any_more_is_ours_and_a_dead_host_is_not(
+    answer: DnsAnswer | FailureKind, final: FailureKind
+) -> None:
+    clock, lookup = ManualClock(), ScriptedLookup(answer)
+    resolver = _resolver(lookup, clock)
+    lookup.answers_for = dict.fromkeys(("a.example", "b.example", "c.example"), PUBLIC)
+    for host in lookup.answers_for:
+        await resolver.resolve(host, 80)
+    assert await _kinds(resolver, clock, "dead.example") == [final] * 3
+    clock.now += VANISHING_S
+    del lookup.answers_for["b.example"]  # one dead host
+    assert await _kind(resolver, "b.example") is final
+    lookup.answers_for.clear()
+    for host in ("new.example", "a.example", "b.example", "c.example"):
+        assert await _kinds(resolver, clock, host) == [OURS] * 3
+    lookup.answers_for["c.example"] = PUBLIC
+    assert await _kinds(resolver, clock, "new.example") == [final] * 3
+
+
+async def test_a_host_that_has_just_had_an_address_is_not_yet_gone() -> None:
+    """A VPN is down: the DNS knows public names, but not the internal ones."""
+    clock, lookup = ManualClock(), ScriptedLookup(GONE)
+    resolver = _resolver(lookup, clock)
+    lookup.answers_for = {CONTROL_DOMAIN: PUBLIC, "intranet.example": PUBLIC}
+    await resolver.resolve("intranet.example", 80)
+    del lookup.answers_for["intranet.example"]
+    assert await _kinds(resolver, clock, "intranet.example", 2) == [OURS, GONE]
+
+
+@pytest.mark.parametrize(("control", "kinds"), [(PUBLIC, [GONE] * 3), (GONE, [GONE, GONE, OURS])])
+async def test_if_nothing_was_found_yet_most_domains_have_to_be_unknown(
+    control: DnsAnswer | FailureKind, kinds: list[FailureKind]
+) -> None:
+    lookup = ScriptedLookup(GONE)
+    lookup.answers_for[CONTROL_DOMAIN] = control
+    resolver = _resolver(lookup)
+    assert [await _kind(resolver, f"{name}.example") for name in "abc"] == kinds
+
+
 async def test_the_cache_forgets_the_oldest_answer() -> None:
     lookup = ScriptedLookup(PUBLIC)
     resolver = _resolver(lookup, max_entries=2)
@@ -349,6 +395,14 @@ async def test_the_channel_is_replaced_so_that_its_own_cache_stays_bounded() -> 
         for _ in range(6):
             await lookup.lookup("www.example.org")
         assert len(dns.questions) == 3
+
+
+async def test_a_host_can_be_asked_for_anew_although_its_address_is_kept() -> None:
+    async with _dns(ipv6=False) as (dns, lookup):
+        dns.zone = {("www.example.org", 1): [(600, "8.8.8.8")]}
+        for anew in (False, True, False):
+            await lookup.lookup("www.example.org", anew=anew)
+        assert len(dns.questions) == 2
 
 
 async def test_closing_gives_up_what_is_under_way_at_once() -> None:

@@ -25,7 +25,7 @@ class Addresses:
     def __init__(self, *addresses: str) -> None:
         self.addresses = addresses
 
-    async def lookup(self, host: str) -> DnsAnswer:
+    async def lookup(self, host: str, *, anew: bool = False) -> DnsAnswer:
         return DnsAnswer(self.addresses, 0.0)
 
     async def close(self) -> None: ...
