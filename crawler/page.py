@@ -303,12 +303,10 @@ def words_of(word: str) -> tuple[str, str]:
 
 class CopyAge(NamedTuple):
     """The age of a page's copy when the page was visited again, in seconds. `late_s`: the part of it since the visit was
-    due. `fresh_s`: the part in which the copy is expected to have been up to date, None if nothing is known of the page's
-    changes."""
+    due."""
 
     age_s: float
     late_s: float
-    fresh_s: float | None
 
 
 TextForm = Literal["off", "text", "markdown"]

@@ -212,7 +212,6 @@ def _copies(found: Summary, has_replicas: bool) -> list[str]:
     return [
         f"known pages {found.known + found.visits_due:,}",
         f"visits due {due}",
-        f"up to date {_percent(found.copies_fresh)}",
         f"in time {_percent(found.copies_in_time)}",
     ]
 

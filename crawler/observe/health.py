@@ -31,27 +31,15 @@ MOST_SETS, MOST_ITEMS, LONGEST_ITEM = 20, 20, 2_000
 
 class CopyAges(msgspec.Struct, frozen=True):
     """How old the copies of known pages were at their last visits, as sums in seconds. `age_s`: since the visits before;
-    `overdue_s`: the part of it since the visits were due; `estimated_s`: the part of `age_s` of pages whose rate of changes
-    is estimated; `fresh_s`: for how long of it their copies are expected to have been up to date.
-
-    Each visit after the first adds the time since the last one (`crawler.scope.next_visit`). So the shares are means over
-    all known pages and the time before their visits: what happens to a copy is counted when its page is visited again.
-    """
+    `overdue_s`: the part of it since the visits were due."""
 
     age_s: float = 0.0
     overdue_s: float = 0.0
-    estimated_s: float = 0.0
-    fresh_s: float = 0.0
 
     @property
     def in_time(self) -> float | None:
         """The share of the time in which copies were younger than their interval, None if it is unknown."""
         return 1 - self.overdue_s / self.age_s if self.age_s else None
-
-    @property
-    def fresh(self) -> float | None:
-        """The expected share of the time in which copies were up to date, None if it is unknown."""
-        return self.fresh_s / self.estimated_s if self.estimated_s else None
 
 
 class FadingAges:
@@ -65,10 +53,8 @@ class FadingAges:
         """Add that of a page that was visited `at`, in seconds since 1970."""
         weight = 0.5 ** (max(0.0, at - self._at) / HALF_LIFE_S)
         self._at = max(self._at, at)
-        known = (0.0, 0.0) if copy.fresh_s is None else (copy.age_s, copy.fresh_s)
-        new = (copy.age_s, copy.late_s, *known)
-        sums = zip(msgspec.structs.astuple(self.sums), new, strict=True)
-        self.sums = CopyAges(*(before * weight + more for before, more in sums))
+        before = self.sums
+        self.sums = CopyAges(before.age_s * weight + copy.age_s, before.overdue_s * weight + copy.late_s)
 
 
 def total_ages(ages: Iterable[CopyAges]) -> CopyAges:

@@ -156,8 +156,6 @@ class Metrics:
             items.labels(OTHER)
         for found in get_args(Found):  # the same
             self.visits.labels(found)
-        for state in ("fresh", "outdated"):
-            self.copies.labels(state)
         for hook in hooks:
             self.hook_failures.labels(hook)
         self.pages_total = 0  # pages fetched and settled, for the health record
@@ -206,11 +204,6 @@ class Metrics:
         )
         self.overdue = self._histogram(
             "visit_overdue_seconds", "How late pages are visited again, included in the age of the copy", buckets=_AGES
-        )
-        self.copies = self._counter(
-            "copy_seconds",
-            "Age of the copies of pages that had been compared before, by the expected state of the copy in this time",
-            "state",
         )
 
         self.robots = self._counter("robots_files", "robots.txt files fetched or failed, by resulting access", "access")
@@ -364,9 +357,6 @@ class Metrics:
             self.copy_ages.add(copy, page.settled_at)
             self.ages.observe(copy.age_s)
             self.overdue.observe(copy.late_s)
-            if copy.fresh_s is not None:
-                self.copies.labels("fresh").inc(copy.fresh_s)
-                self.copies.labels("outdated").inc(copy.age_s - copy.fresh_s)
         if page.reason in ("robots", "robots_unreachable"):
             self.decisions.labels("deny").inc()
         if exchange is not None:

@@ -73,9 +73,9 @@ class Summary(Counts, frozen=True, kw_only=True):
     domains that a survey returns. `samples`: the rates between
     summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if it is unknown.
     `visits_due`: visits after the first that are queued, leased or waiting for a retry; at most 256 of a domain are queued.
-    `copies_in_time`, `copies_fresh`: the shares of time in which the copies of known pages were younger than their
-    interval, and expected to be up to date, from the last visits of all replicas; None if there were none. `wrong_types`:
-    some of the keys of a wrong type, whose domains are not crawled, at most `LISTED`.
+    `copies_in_time`: the share of time in which the copies of known pages were younger than their interval, from the last
+    visits of all replicas; None if there were none. `wrong_types`: some of the keys of a wrong type, whose domains are not
+    crawled, at most `LISTED`.
     """
 
     crawl: str
@@ -100,7 +100,6 @@ class Summary(Counts, frozen=True, kw_only=True):
     redis_max_bytes: int = 0
     visits_due: int = 0
     copies_in_time: float | None = None
-    copies_fresh: float | None = None
     shards_away: int = 0
     wrong_types: list[str] = msgspec.field(default_factory=list)
 
@@ -141,7 +140,6 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     surveys = await survey(store, keys, range(count), now_ms, max(1, NAMED // count))
     memory = await store.info("memory")
     records = await health_records(store, keys)
-    copies = total_ages(record.copies for record in records)
     counts, due = counts_of(shard.counters for shard in surveys), sum(shard.ready for shard in surveys)
     holders = [(shard.last_holder.replica if shard.last_holder else "", shard) for shard in surveys]
     listed = _listed([sample for shard in surveys for sample in shard.domains], now_ms)
@@ -174,8 +172,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         redis_bytes=int(memory.get("used_memory", 0)),
         redis_max_bytes=int(memory.get("maxmemory", 0)),
         visits_due=visits_due(counts),
-        copies_in_time=copies.in_time,
-        copies_fresh=copies.fresh,
+        copies_in_time=total_ages(record.copies for record in records).in_time,
         wrong_types=wrong_types[:LISTED],
     )
 

@@ -468,19 +468,9 @@ def _grown_s(seen: Visits) -> float:
 
 
 def copy_age(before: Visits, at: float) -> CopyAge:
-    """The age of the copy of a page with the state `before` that is visited at `at`, in seconds since 1970.
-
-    If a page changes with a rate L, its copy is expected to be up to date for the share (1 - exp(-Lt)) / Lt of the t
-    seconds after a visit: F(t) in J. Cho and H. Garcia-Molina, "Effective page refresh policies for Web crawlers", ACM
-    Transactions on Database Systems 28(4), 2003, section 3. Only the visits before this one say how large L is.
-    """
+    """The age of the copy of a page with the state `before` that is visited at `at`, in seconds since 1970."""
     age_s = max(0.0, at - before.last_at)
-    wait_s = min(_grown_s(before), LONGEST_S)
-    late_s = max(0.0, age_s - wait_s)
-    if not before.compared or before.misses:
-        return CopyAge(age_s, late_s, None)
-    rate = before.rate.mean
-    return CopyAge(age_s, late_s, -math.expm1(-rate * age_s) / rate)
+    return CopyAge(age_s, max(0.0, age_s - min(_grown_s(before), LONGEST_S)))
 
 
 _LONGER = 1.05

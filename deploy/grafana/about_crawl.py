@@ -201,16 +201,13 @@ OVERVIEW = Dashboard(
             "Known pages, with [recrawl]",
             [
                 Panel(
-                    "Copies up to date and in time",
+                    "Copies in time",
                     "percentunit",
                     {
-                        'sum(rate(peercrawl_copy_seconds_total{crawl="$crawl", state="fresh"}[1h]))'
-                        f" / sum(rate(peercrawl_copy_seconds_total{C}[1h]))": "up to date, estimated",
                         f"1 - sum(rate(peercrawl_visit_overdue_seconds_sum{C}[1h]))"
                         f" / sum(rate(peercrawl_copy_age_seconds_sum{C}[1h]))": "younger than their interval",
                     },
-                    "Shares of the time before the visits of the last hour. Up to date: from the rates at which pages have "
-                    "changed so far.",
+                    "Share of the time before the visits of the last hour.",
                     width=12,
                 ),
                 Panel(

@@ -36,26 +36,24 @@ def visit_of(copy: CopyAge) -> PageSettled:
     return PageSettled(Page("http://a.test/", "a.test", 0, Outcome.DONE, "ok", 1.0, visit="changed", copy_age=copy))
 
 
-def test_the_age_of_copies_is_counted_by_their_expected_state() -> None:
+def test_the_age_of_copies_and_the_time_since_they_were_due_are_counted() -> None:
     metrics = Metrics()
-    for copy in (CopyAge(100.0, 0.0, None), CopyAge(300.0, 100.0, 240.0)):
+    for copy in (CopyAge(100.0, 0.0), CopyAge(300.0, 100.0)):
         metrics.observe(visit_of(copy))
     value = metrics.registry.get_sample_value
     assert (value("peercrawl_copy_age_seconds_sum"), value("peercrawl_copy_age_seconds_count")) == (400, 2)
     assert value("peercrawl_visit_overdue_seconds_sum") == 100
-    states = [value("peercrawl_copy_seconds_total", {"state": state}) for state in ("fresh", "outdated")]
-    assert states == [240, 60]
-    assert (metrics.copy_ages.sums.in_time, metrics.copy_ages.sums.fresh) == (0.75, 0.8)
+    assert metrics.copy_ages.sums.in_time == 0.75
 
 
 def test_shares_of_copies_follow_the_last_day() -> None:
     ages = FadingAges()
-    assert (ages.sums.in_time, ages.sums.fresh) == (None, None)
-    ages.add(CopyAge(100.0, 0.0, None), 1_000.0)
-    ages.add(CopyAge(100.0, 100.0, 50.0), 1_000.0 + HALF_LIFE_S)
+    assert ages.sums.in_time is None
+    ages.add(CopyAge(100.0, 0.0), 1_000.0)
+    ages.add(CopyAge(100.0, 100.0), 1_000.0 + HALF_LIFE_S)
     assert ages.sums.in_time == pytest.approx(50 / 150)
     assert total_ages([ages.sums, ages.sums]).in_time == pytest.approx(50 / 150)
-    assert total_ages([]).fresh is None
+    assert total_ages([]).in_time is None
 
 
 def test_repeated_writes_are_counted_with_their_outcome() -> None:
