@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,11 +13,10 @@ from rich.console import Group
 from rich.text import Text
 
 from crawler.cli.options import FILE, FOLDER, Whole, as_json, given_settings, group, settings_file
-from crawler.cli.text import Terminal, emit
+from crawler.cli.text import emit
 from crawler.errors import UserError
 from crawler.settings.load import Settings
 from crawler.settings.tables import IdentityTable
-from crawler.wording import count_of
 
 if TYPE_CHECKING:
     from crawler.identity.keys import SigningKey
@@ -57,9 +54,7 @@ def init(file: Path, as_json: bool) -> None:
         Text(f'\nAdd to the settings of each replica:\n\n[identity]\nkeys = ["{file}"]\ndirectory = "{EXAMPLE}"\n'),
         Text("Publish at the URL of the directory, which is on a host of your own:\n"),
         Text(key_set([key]).decode()),
-        Text(
-            "\n`crawler identity serve` serves it signed; `crawler identity directory` writes it for another web server."
-        ),
+        Text("\n`crawler identity directory` writes it for a web server, with the header fields that sign it."),
     ]
     emit({"file": str(file), "thumbprint": key.thumbprint, "directory": published}, as_json, Group(*lines), wraps=False)
 
@@ -92,44 +87,6 @@ def directory(folder: Path, days: int, as_json: bool) -> None:
         f"{body} written, to be served at {table.directory} with the header fields in {headers}, valid until {until}"
     )
     emit({"file": str(body), "headers": str(headers), "valid_until": str(until)}, as_json, said, wraps=False)
-
-
-@identity.command()
-@click.option(
-    "--listen",
-    default="127.0.0.1:8404",
-    metavar="ADDRESS:PORT",
-    help="ADDRESS:PORT; a web server in front of it adds TLS.",
-)
-@settings_file
-def serve(listen: str) -> None:
-    """Serve the key directory, signed for the host of `identity.directory`.
-
-    The draft demands https: put a web server with a certificate in front of it, and pass the path of the directory on.
-
-    Example:
-
-        crawler identity serve --listen 127.0.0.1:8404 --settings crawler.toml
-    """
-    from crawler.app.keys import KeyServer  # noqa: PLC0415 - needs an optional package
-    from crawler.app.signals import on_stop_signal  # noqa: PLC0415
-
-    table, keys = _signing(given_settings())
-    address = listen if ":" in listen else f"127.0.0.1:{listen}"
-
-    async def work() -> None:
-        server, stopping = KeyServer(keys, table.directory), asyncio.Event()
-        await server.start(address)
-        on_stop_signal(stopping.set)
-        for path in server.paths:
-            Terminal().tell(
-                f"serving {count_of(len(keys), 'key')} at http://{address.rpartition(':')[0]}:{server.port}{path}"
-            )
-        sys.stdout.flush()
-        await stopping.wait()
-        await server.stop()
-
-    asyncio.run(work())
 
 
 def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:

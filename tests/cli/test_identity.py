@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 from crawler.cli.identity import EXAMPLE
-from tests.e2e.harness import Running, wait_until
 from tests.identity import site
 from tests.typed import Typed
 
@@ -68,7 +65,7 @@ def test_the_file_that_is_published_is_signed(typed: Typed, tmp_path: Path) -> N
     ("words", "left_out", "said"),
     [
         (("identity", "directory"), "keys", "set identity.keys"),
-        (("identity", "serve"), "directory", "set identity.directory"),
+        (("identity", "directory"), "directory", "set identity.directory"),
         (("identity", "directory"), "", "there is no key at key.pem: `crawler identity init key.pem` makes one"),
         (("crawl", "https://a.test/"), "", "there is no key at key.pem"),
         (("crawl", "https://a.test/"), "keys", "identity.keys names no key to sign with"),
@@ -113,22 +110,6 @@ def test_a_malformed_setting_is_named_with_its_line(
     assert done.code == 2
     assert "crawler.toml:2" in done.err
     assert said in " ".join(done.err.split())
-
-
-def test_the_directory_is_served_by_a_process_until_it_is_stopped(typed: Typed, tmp_path: Path) -> None:
-    typed("identity", "init", "key.pem")
-    words = [sys.executable, "-m", "crawler", "identity", "serve", "--listen", "127.0.0.1:0", *WITH]
-    server = Running(words, tmp_path, "serve", {})
-    try:
-        wait_until(lambda: "/.well-known/" in server.out, "the server")
-        url = server.out.split("at ")[1].split()[0]
-        with urllib.request.urlopen(url) as response:
-            assert site.keys_in(response.read())
-        server.send(signal.SIGTERM)
-        assert server.wait().code == 0
-    finally:
-        if server.is_running:
-            server.kill()
 
 
 def test_doctor_names_the_key_that_signs(typed: Typed, tmp_path: Path) -> None:
