@@ -54,7 +54,7 @@ class BackoffState(msgspec.Struct, frozen=True):
     `failures`: number of failures in a row, 0 for a healthy domain. `until_ms`: when its backoff ends. `well_since_ms`:
     time of the first good response since the last failure, 0 if there was none. `reason`: one word for the last failure.
     `limited_until_ms`: until when the domain waits because of the rate limit of its address, or a failure that is not the
-    domain's, 0 if it never did. Only status pages read it.
+    domain's, 0 if it never did; `limited_by`: one word for which of them. Only status pages read both.
     """
 
     failures: int = 0
@@ -62,12 +62,13 @@ class BackoffState(msgspec.Struct, frozen=True):
     well_since_ms: int = 0
     reason: str = ""
     limited_until_ms: int = 0
+    limited_by: str = ""
 
     def __str__(self) -> str:
         """The text that `parse` reads. It is empty for a healthy domain, to save memory."""
         if self.limited_until_ms:
             times = f"{self.failures} {self.until_ms} {self.well_since_ms}"
-            return f"{times} {self.reason or NO_REASON} {self.limited_until_ms}"
+            return f"{times} {self.reason or NO_REASON} {self.limited_until_ms} {self.limited_by}".rstrip()
         if not self.failures:
             return ""
         return f"{self.failures} {self.until_ms} {self.well_since_ms} {self.reason}".rstrip()
@@ -76,11 +77,12 @@ class BackoffState(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> BackoffState:
         """The state in `text`. An invalid text gives a healthy state."""
         number = r"(\d{1,18})"
-        found = re.fullmatch(rf"{number}\s+{number}\s+{number}(?:\s+(\S+)(?:\s+{number})?)?", text.strip(), re.ASCII)
+        times, limit = rf"{number}\s+{number}\s+{number}", rf"{number}(?:\s+(\S+))?"
+        found = re.fullmatch(rf"{times}(?:\s+(\S+)(?:\s+{limit})?)?", text.strip(), re.ASCII)
         if not found:
             return HEALTHY
         reason = "" if found[5] and found[4] == NO_REASON else found[4] or ""
-        return cls(int(found[1]), int(found[2]), int(found[3]), reason, int(found[5] or 0))
+        return cls(int(found[1]), int(found[2]), int(found[3]), reason, int(found[5] or 0), found[6] or "")
 
 
 HEALTHY: Final = BackoffState()

@@ -280,8 +280,8 @@ class Follower:
 _HEAD = "# The settings of the crawl that are not the defaults, except URLs with a password.\n"
 
 
-def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> None:
-    """Write down `settings` in the output folder, if there is one. An error is only logged."""
+def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> bool:
+    """Write down `settings` in the output folder, if there is one. An error is only logged: False then."""
     values, defaults = settings.flat(), CrawlSettings().flat()
     named = [name for name in values if name == "frontier.shards" or values[name] not in (defaults[name], None)]
     shown = [
@@ -291,13 +291,15 @@ def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> None:
     try:
         with contextlib.suppress(FileNotFoundError):
             if path.read_bytes() == text.encode():
-                return
+                return True
         if folder.is_dir():
             with whole_file(path) as scratch:
                 scratch.write_text(text, encoding="utf-8")
                 scratch.chmod(0o600)  # what is for the functions of a crawl ([app]) may be secret
     except OSError as error:
         log(logging.WARNING, "settings_not_kept", file=path, error=error)
+        return False
+    return True
 
 
 def kept_settings(folders: Sequence[Path], crawl: str = "*") -> Path | None:

@@ -35,7 +35,7 @@ from crawler.app.requests import local_tables, request_setup
 from crawler.app.signals import INTERRUPTED, on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import local_settings, progress_logged, progress_s, supervise
 from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
-from crawler.events import Event, SettingsFollowed
+from crawler.events import Event, GroupCommitted, SettingsFollowed
 from crawler.handlers.runner import Lifecycle
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, log_held_back, logger
 from crawler.observe.health import HEALTH_INTERVALS, HealthRecord, Troubles
@@ -121,7 +121,8 @@ class Replica:
         if logger.isEnabledFor(logging.DEBUG):
             deps.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         deps.events.subscribe(self._troubles.observe, *Troubles.EVENTS)
-        deps.events.subscribe(self._keep_settings, SettingsFollowed)
+        self._are_settings_kept = True
+        deps.events.subscribe(self._keep_settings, SettingsFollowed, GroupCommitted)
         store.watch_round_trips(self.metrics.round_trip)
 
     def __repr__(self) -> str:
@@ -174,8 +175,11 @@ class Replica:
         deps = production_dependencies(crawl, self.store, settings, local, setup, replica=name, time=time)
         return Replica(self.store, deps, settings, local)
 
-    def _keep_settings(self, _: Event | None = None) -> None:
-        keep_settings(self.local.out, self.crawl.name, self.engine.follower.settings.with_shards(self.crawl.shards))
+    def _keep_settings(self, event: Event | None = None) -> None:
+        if isinstance(event, GroupCommitted) and (self._are_settings_kept or not event.pages):
+            return
+        settings = self.engine.follower.settings.with_shards(self.crawl.shards)
+        self._are_settings_kept = keep_settings(self.local.out, self.crawl.name, settings)
 
     async def stop(self) -> None:
         """Stop the engine, whose running turns have `replica.grace` seconds to end, and then the reporting."""

@@ -460,11 +460,11 @@ def _when(ms: int) -> str:
 
 
 def why(line: DomainLine) -> str:
-    """Return why a domain waits: its robots.txt, the rate limit of its address, retries, its failures and its delay."""
+    """Return why a domain waits: its robots.txt, a limit, retries, its failures and its delay."""
     if line.robots:
         return f"robots.txt unreachable ({line.robots})"
-    if line.is_rate_limited:
-        return "address rate limit"
+    if line.limit:
+        return line.limit
     if line.held == "waiting" and not line.failures:
         return "retry"
     failures = [f"{line.failures} x {line.reason or 'failed'}"] if line.failures else []

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from crawler.observe.status import HALTS, Condition, CrawlReader, how_to_allow
+from crawler.observe.summary import limit_in_words
 from crawler.page import KEPT_DENIALS
 from crawler.scope.next_visit import Visits, described
 from crawler.scope.scope import TrapPolicy, judge_trap
@@ -396,8 +397,7 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
         failures = count_of(backoff.failures, "failure")
         return backoff.until_ms, f"the end of a backoff ({backoff.reason}, {failures} in a row)"
     if later(backoff.limited_until_ms):
-        limit = "the rate limit of its network address, or a replica whose DNS or machine failed"
-        return backoff.limited_until_ms, limit
+        return backoff.limited_until_ms, limit_in_words(backoff)
     if later(domain.next_ms):
         return domain.next_ms, "its delay"
     if status.where == "queued" and domain.leased_until_ms is not None:

@@ -17,6 +17,7 @@ from operator import attrgetter
 
 import msgspec
 
+from crawler.errors import FailureKind
 from crawler.logs import log
 from crawler.observe.health import health_records, total_ages
 from crawler.redis_retry import RedisRetry
@@ -32,6 +33,17 @@ from politeness.robots_cache import next_unreachable
 WRONG_TYPE_REMEDY = "stop the crawl, and run `crawler repair --evicted` with its seeds"
 """What an operator does about a key of a wrong type."""
 
+LIMITS = {
+    "address": "address rate limit",
+    FailureKind.OUR_DNS: "the DNS of a replica fails",
+    FailureKind.MACHINE: "the machine of a replica fails",
+    FailureKind.PROXY: "the proxy of a replica fails",
+    "function": "a function of the crawl's code has it wait",
+    "crawl": "the turn of another crawl on this Redis",
+    "permits": "the page limit is used up",
+}
+"""Why a domain waits that has not failed (`BackoffState.limited_by`)."""
+
 LISTED = 20
 """Domains in each list."""
 
@@ -43,12 +55,13 @@ NAMED = 256
 
 
 class DomainLine(DomainSample, frozen=True):
-    """A domain in a list. `failures`: in a row, the last one for `reason`. `robots`: why its robots.txt is unreachable."""
+    """A domain in a list. `failures`: in a row, the last one for `reason`. `limit`: why it waits without a failure of its
+    own. `robots`: why its robots.txt is unreachable."""
 
     delay_ms: int | None
     failures: int
     reason: str
-    is_rate_limited: bool = False
+    limit: str = ""
     robots: str = ""
 
 
@@ -208,9 +221,14 @@ def _line(sample: DomainSample, delays: DomainDelay, now_ms: int) -> DomainLine:
         delay_ms=delays.delay_ms,
         failures=backoff.failures,
         reason=backoff.reason,
-        is_rate_limited=backoff.until_ms <= now_ms < backoff.limited_until_ms,
+        limit=limit_in_words(backoff) if backoff.until_ms <= now_ms < backoff.limited_until_ms else "",
         robots=record.reason if record is not None else "",
     )
+
+
+def limit_in_words(backoff: BackoffState) -> str:
+    """Return for what a domain waits until `backoff.limited_until_ms`."""
+    return LIMITS.get(backoff.limited_by, LIMITS["address"])
 
 
 def followed(summary: Summary, before: Summary | None) -> Summary:

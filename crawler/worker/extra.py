@@ -423,7 +423,7 @@ class ExtraRequests:
     def _interrupt(self, visit: PageVisit, target: LeasedDomain) -> None:
         visit.is_interrupted = True
         if target is not visit.leased and target.next_at > visit.leased.next_at:
-            return_until(visit.leased, self.runtime, target.next_at)
+            return_until(visit.leased, self.runtime, target.next_at, target.backoff.limited_by)
 
     async def _request(self, target: LeasedDomain, request: HttpRequest) -> Exchange | None:
         url = request.url

@@ -94,7 +94,7 @@ class LeasedDomain:
     def __post_init__(self) -> None:
         self.pending = deque(self.lease.entries)
         self.delay_ms = self.lease.delay_ms
-        self.backoff = replace(BackoffState.parse(self.lease.state), limited_until_ms=0)
+        self.backoff = replace(BackoffState.parse(self.lease.state), limited_until_ms=0, limited_by="")
 
     def __repr__(self) -> str:
         return f"<LeasedDomain {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"

@@ -134,7 +134,7 @@ class PoliteFetch:
 
     def _intervened(self, leased: LeasedDomain, url: str, failure: Intervened) -> None:
         if failure.kind is FailureKind.DELAYED:
-            wait_for_turn(leased, self._runtime, max(SHORTEST_WAIT_S, failure.after_s))
+            wait_for_turn(leased, self._runtime, max(SHORTEST_WAIT_S, failure.after_s), "function")
         elif failure.kind is FailureKind.MIDDLEWARE:
             self._runtime.events.emit(HandlerFailed(failure.function, url, failure.detail, str(failure.kind)))
 
@@ -203,7 +203,7 @@ class PoliteFetch:
         lasted_s = now - self._failing_since.setdefault(kind, now)
         pause_s = min(LONGEST_PAUSE_S, max(FIRST_PAUSE_S, lasted_s))
         pause_s *= self._runtime.rng.uniform(1 - PAUSE_JITTER, 1 + PAUSE_JITTER)
-        return_until(leased, self._runtime, max(leased.next_at, now + pause_s))
+        return_until(leased, self._runtime, max(leased.next_at, now + pause_s), str(kind))
         self._runtime.events.emit(OwnFailure(kind, detail))
 
     def pauses_for(self, leased: LeasedDomain, error: Exception) -> bool:
@@ -214,20 +214,20 @@ class PoliteFetch:
         return False
 
 
-def wait_for_turn(leased: LeasedDomain, runtime: Runtime, wait_s: float) -> None:
-    """Have `leased` wait for `wait_s` seconds; if that is long, its lease is returned."""
+def wait_for_turn(leased: LeasedDomain, runtime: Runtime, wait_s: float, reason: str) -> None:
+    """Have `leased` wait for `wait_s` seconds because of `reason`; if that is long, its lease is returned."""
     at = runtime.now() + wait_s
     if wait_s > HORIZON_S:
-        return_until(leased, runtime, at)
+        return_until(leased, runtime, at, reason)
     else:
         leased.wait_at_least_until(at)
 
 
-def return_until(leased: LeasedDomain, runtime: Runtime, at: float) -> None:
+def return_until(leased: LeasedDomain, runtime: Runtime, at: float, reason: str) -> None:
     """Return the lease of `leased`, and do not lease its domain before `at` (monotonic seconds). This is not a failure
-    of the domain."""
+    of the domain. `reason`: one of those in `crawler.observe.summary.LIMITS`."""
     leased.next_at = at
-    leased.backoff = replace(leased.backoff, limited_until_ms=runtime.server_ms(at))
+    leased.backoff = replace(leased.backoff, limited_until_ms=runtime.server_ms(at), limited_by=reason)
     leased.closing = True
 
 
@@ -439,7 +439,7 @@ class AddressLimiter:
             return True
         wait_s = await self._runtime.retry.call(lambda: limiter.reserve(network))
         if wait_s is None:
-            return_until(leased, self._runtime, self._runtime.now() + HORIZON_S)
+            return_until(leased, self._runtime, self._runtime.now() + HORIZON_S, "address")
             return False
         if wait_s <= 0:
             return True
@@ -469,7 +469,7 @@ class SharedTurns:
         (answer,) = await retry.soon(lambda: self._store.send([call]), self._store.node_of(keys[0]))
         if answer[0] == b"taken":
             return True
-        wait_for_turn(leased, self._runtime, int(answer[1]) / 1000)
+        wait_for_turn(leased, self._runtime, int(answer[1]) / 1000, "crawl")
         return False
 
     async def end(self, url: str, delay_ms: int) -> None:

@@ -296,7 +296,7 @@ class Worker:
         URL from the pending ones. If not, the domain has to wait."""
         if not self.permits.take(entry):
             if self.permits.are_spent and self.visits.builder.settings.extract.requisites:
-                return_until(leased, self.runtime, self.runtime.now() + SPENT_S)
+                return_until(leased, self.runtime, self.runtime.now() + SPENT_S, "permits")
             else:
                 leased.wants_permit = True
             return False

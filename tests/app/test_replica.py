@@ -15,6 +15,7 @@ import pytest
 from crawler.app.engine import Engine, production_dependencies
 from crawler.app.replica import Replica, Run, paced_collection
 from crawler.errors import UserError
+from crawler.events import GroupCommitted
 from crawler.fetch.client import Fetcher
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import ReplicaTable
@@ -199,6 +200,22 @@ async def test_an_interval_that_is_too_short_for_the_way_to_redis_is_refused(
             await replica._check_interval()
         assert deps.time is not None
         assert deps.time is replica.engine.peers.time
+
+
+async def test_settings_that_could_not_be_kept_are_kept_when_pages_are_written_again(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    crawl, settings = await create_crawl(store, crawl_name, 2, b"{}"), CrawlSettings()
+    local = ReplicaTable(out=tmp_path)
+    deps = production_dependencies(crawl, store, settings, local)
+    replica = Replica(store, deps, settings, local)
+    kept = tmp_path / f"{crawl_name}.settings.toml"
+    kept.mkdir()  # so that it cannot be written
+    replica._keep_settings()
+    kept.rmdir()
+    for pages, is_kept in ((0, False), (1, True)):  # none if leases were only returned
+        deps.events.emit(GroupCommitted(pages, pages, 0, 0, 0, 0, 0))
+        assert kept.exists() == is_kept
 
 
 async def test_pages_are_dated_by_the_clock_of_the_crawl(store: RedisStore, crawl_name: str, tmp_path: Path) -> None:

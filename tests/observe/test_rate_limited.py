@@ -37,10 +37,10 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
     await frontier.release([Settlement(lease, until_ms, 1_000, str(leased.backoff), [])])
 
     (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
-    assert (line.is_rate_limited, screens.why(line)) == (True, "address rate limit")
+    assert (line.limit, screens.why(line)) == ("address rate limit", "address rate limit")
     found = explanation(await gather(store, crawl, "https://a.test/", ()))
-    assert found.waits_for == "the rate limit of its network address, or a replica whose DNS or machine failed"
+    assert found.waits_for == "address rate limit"
     (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue
-    assert not line.is_rate_limited
+    assert not line.limit
     time.ms = until_ms
     assert LeasedDomain(await lease_one(frontier), 1e12, time.monotonic()).backoff == BackoffState()

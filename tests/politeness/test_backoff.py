@@ -143,7 +143,8 @@ states = st.builds(
     st.integers(0, 10**15),
     st.integers(0, 10**15),
     st.from_regex(r"[a-z0-9_]{0,12}", fullmatch=True),
-    st.integers(0, 10**15),
+    st.integers(1, 10**15),
+    st.sampled_from(["", "our_dns"]),
 )
 
 

@@ -14,6 +14,7 @@ import pytest
 from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.events import Event, OwnFailure
 from crawler.hooks import HttpRequest
+from crawler.observe.summary import LIMITS, limit_in_words
 from crawler.page import Exchange, Outcome
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.request import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_MOVES, PAUSE_JITTER, PoliteFetch
@@ -294,8 +295,11 @@ class Requests:
 async def test_the_domain_waits_and_no_url_loses_a_try(kind: FailureKind) -> None:
     requests = Requests()
     requests.http.fetch.side_effect = FetchFailed(kind, "for the test")
-    assert await requests.pause_s() == pytest.approx(FIRST_PAUSE_S, rel=PAUSE_JITTER)
+    leased = await requests.leased_after_one()
+    assert leased.next_at - requests.clock.now == pytest.approx(FIRST_PAUSE_S, rel=PAUSE_JITTER)
     assert requests.events == [OwnFailure(kind, "for the test")]
+    state = BackoffState.parse(str(leased.backoff))
+    assert limit_in_words(state) == LIMITS[kind] != LIMITS["address"]
     requests.permits.give_back.assert_called_once()
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from crawler.observe import explain
 from crawler.observe.health import HealthRecord, LatestItem, health_records
+from crawler.observe.summary import limit_in_words
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import crawl_clock, open_crawl
@@ -184,7 +185,7 @@ def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
         ("delay", delay),
         ("delay set by an operator", "" if operator_delay_s is None else f"{operator_delay_s:g} s"),
         ("backoff", failures if backoff.failures else ""),
-        ("waited for the address rate limit until", _time(backoff.limited_until_ms or None)),
+        (f"waited until ({limit_in_words(backoff)})", _time(backoff.limited_until_ms or None)),
         ("shard", f"{status.shard}, {leased}"),
     ]
 
