@@ -45,8 +45,8 @@ CUT = {
     "disconnect": "the connection ended before its body did",
     "decoded": "its decompressed body is longer than limits.max_decoded",
     "coding": "its body could not be decompressed completely",
-    "links": "it has more links than limits.max_links, or longer ones than limits.max_link_bytes; only the first "
-    "{link_count} were kept",
+    "links": "it has more links than limits.max_links, longer ones than limits.max_link_bytes, or millions of tags; only "
+    "the first {link_count} were kept",
     "sitemap": "the sitemap or feed breaks off, declares entities, or has too many or too long entries",
     "unread": "parsing it exceeded the time or memory limit of a document, so its links are unknown",
     "text": "extracting its text exceeded a limit",

@@ -36,7 +36,7 @@ from crawler.parse.requisites import embedded_in, embedded_in_css
 from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
 from frontier.domains import host_of
 from frontier.errors import BadUrl
-from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
+from frontier.urls import DEFAULT_RULES, EXCESS, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
 
 _KNOWN = frozenset({"nofollow", "noindex", "noarchive"})
 _AI = ("noai", "noimageai")
@@ -197,6 +197,8 @@ def extract(
     links, urls, dropped = _join(written, base, page.encoding, policy)
     if unfollowed:
         dropped[NOFOLLOW] = unfollowed
+    if page.tags.is_cut:
+        dropped[EXCESS] = dropped.get(EXCESS, 0) + 1
     return Extracted(
         links=links,
         urls=urls,
@@ -350,7 +352,8 @@ _CANDIDATE = re.compile(r"[^\s,]\S*+(?:\s++[^\s,]++)?")
 def _embedded(page: bytes, codec: str, kinds: frozenset[str]) -> list[str]:
     """The URLs of images and media, and those in JSON-LD, which few crawls follow."""
     found: list[str] = []
-    for script, content, media in _EMBEDDING.findall(page):
+    # Without an end, each of many tags would be read to the end of the page.
+    for script, content, media in _EMBEDDING.findall(page[: page.rfind(b">") + 1]):
         if b"ld+json" in script and "json-ld" in kinds:
             found += _urls_of_json(content)
         elif media:

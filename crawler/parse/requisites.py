@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from crawler.parse.tree import parse, parse_text, restored
+from crawler.parse.tree import MOST_TAGS, first_tags, parse, parse_text, restored
 
 if TYPE_CHECKING:
     from turbohtml import Document, Element
@@ -54,7 +54,7 @@ _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})(?:\r\n|\s)?|(\n)|([\s\S]))")
 
 def embedded_in(body: bytes, encoding: str) -> list[str]:
     """What the HTML page `body` embeds. `encoding`: its WHATWG name."""
-    return list(dict.fromkeys(filter(_can_be_fetched, _in_document(parse(body, encoding), 0))))
+    return list(dict.fromkeys(filter(_can_be_fetched, _in_document(parse(first_tags(body, MOST_TAGS), encoding), 0))))
 
 
 def embedded_in_css(text: str) -> list[str]:

@@ -32,7 +32,7 @@ import pcre2  # type: ignore[import-untyped]
 from pcre2 import _cy
 
 from crawler.parse.markup import ANY_VALUE, EQUALS, NAME, SPACE
-from crawler.parse.tree import parse_text, restored
+from crawler.parse.tree import MOST_TAGS, first_tags, parse_text, restored
 
 
 class Tags(msgspec.Struct):
@@ -40,6 +40,7 @@ class Tags(msgspec.Struct):
 
     `hrefs`: those of `a` and `area` elements, each once, as written, up to and including the `#`, because many links of a
     page lead to parts of one other page; `unfollowed`: those that are left out, because their `rel` contains nofollow.
+    `is_cut`: the page has more tags than a tree may have.
     """
 
     hrefs: list[bytes] = msgspec.field(default_factory=list)
@@ -50,6 +51,7 @@ class Tags(msgspec.Struct):
     meta: list[bytes] = msgspec.field(default_factory=list)
     titles: list[bytes] = msgspec.field(default_factory=list)  # their contents
     unfollowed: list[bytes] = msgspec.field(default_factory=list)
+    is_cut: bool = False
 
     def by_name(self) -> dict[bytes, list[bytes]]:
         """The lists, by the names of their tags. That of links is not among them."""
@@ -277,9 +279,10 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
     """Return what `scan` returns, from the tree of the page."""
     from turbohtml import Namespace  # noqa: PLC0415 - see `crawler.parse.tree`
 
-    tags = Tags()
+    first = first_tags(page, MOST_TAGS)
+    tags = Tags(is_cut=len(first) < len(page))
     lists = tags.by_name()
-    text, _ = codecs.charmap_decode(page, "strict", _AS_CHARACTERS)
+    text, _ = codecs.charmap_decode(first, "strict", _AS_CHARACTERS)
     for element in parse_text(text, only_links=True).select("a, area, base, frame, iframe, html, link, meta, title"):
         name = element.tag.encode()
         if name in (b"a", b"area"):

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from turbohtml import Document, Element
 
 _SAFE_TAGS = 4_000  # at worst a million elements
+MOST_TAGS = 1_000_000
+"""Tags of a page of which links are read in its tree. At worst, they take a second and 300 MB; ten million would take more
+than a document may, and so cost all of its links."""
 _PRESCANNED = 8_192  # bytes: the standard looks at 1,024, and real pages declare within a few thousand
 
 _FORMATTING = re.compile(

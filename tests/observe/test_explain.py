@@ -170,7 +170,7 @@ def test_a_cut_page_names_the_limit_that_cut_it() -> None:
     found = explained(SETTLED, line=line)
     assert found.cut == [
         "its body is longer than limits.max_body",
-        "it has more links than limits.max_links, or longer ones than limits.max_link_bytes; only "
+        "it has more links than limits.max_links, longer ones than limits.max_link_bytes, or millions of tags; only "
         "the first 1,500 were kept",
     ]
     assert [text for name, text in rows(found) if name == "cut"] == found.cut

@@ -138,3 +138,11 @@ def test_many_elements_without_attributes_are_not_parsed_in_the_event_loop(tag: 
     scan(1_000 * tag, is_inline=True)
     with pytest.raises(TakesLong):
         scan(5_000 * tag, is_inline=True)
+
+
+@pytest.mark.parametrize("tag", [b"\0<a>", b"<p>"])
+def test_of_a_page_with_too_many_tags_for_a_tree_the_first_links_are_kept(tag: bytes) -> None:
+    """A NUL, and more tags in a row than the expression may match, need the tree."""
+    page = b"<a href=first>" + 3_000_000 * tag + b"<a href=last>"
+    tags = scan(page)
+    assert (tags.hrefs, tags.is_cut) == ([b"first"], True)
