@@ -28,10 +28,10 @@ NUMBERS = frozenset({"int", "decimal", "decimal_comma"})
 _BOOLEANS = {**dict.fromkeys(("true", "yes", "1", "on"), True), **dict.fromkeys(("false", "no", "0", "off"), False)}
 
 _NUMBER = r"""(?:(?<![\d.,])|(?<=\b[RrKkFf][rs]\.)|(?<=S/\.))(?P<sign>(?<!\w)[-+\u2212])?
-    (?P<whole>\d{1,3}(?P<group>[GROUP'\u2019 ])\d{3}(?:(?P=group)\d{3})*|INDIAN\d+)(?:[MARK](?P<rest>\d+))?(?!\d)"""
+    (?P<whole>[1-9]\d{0,2}(?P<group>[GROUP'\u2019 ])\d{3}(?:(?P=group)\d{3})*|INDIAN\d+)(?:[MARK](?P<rest>\d+))?(?!\d)"""
 _POINT, _COMMA = (
     re.compile(_NUMBER.replace("GROUP", group).replace("MARK", mark).replace("INDIAN", indian), re.VERBOSE)
-    for group, mark, indian in ((",", ".", r"\d{1,2}(?:,\d{2})+,\d{3}|"), (".", ",", ""))
+    for group, mark, indian in ((",", ".", r"[1-9]\d?(?:,\d{2})+,\d{3}|"), (".", ",", ""))
 )
 _SCIENTIFIC = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,3}")
 
@@ -76,8 +76,8 @@ _NARROW_SPACES = str.maketrans(dict.fromkeys("\xa0\u2007\u2009\u202f", " "))
 _ISO = re.compile(r"(?:\d{4}-?\d\d-?\d\d|\d{4}-?W\d\d-?\d)(?:[Tt]\d\d.*|\ \d\d:\d\d.*)?", re.ASCII)
 """What date.fromisoformat or datetime.fromisoformat reads: the latter takes any character before a time."""
 
-_ZONE_OR_END = re.compile(r"[ ,](\d\d?):?(\d\d) ?[-\u2212](\d\d):?(\d\d)$", re.ASCII)
-"""A time with a negative offset, or two times: `10:00-12:00`."""
+_ZONE_OR_END = re.compile(r"[ ,](\d\d?):?(\d\d) ?[-\u2212](\d\d)(:?)(\d\d)$", re.ASCII)
+"""A time with a negative offset, or two times: `10:00-12:00`, `20:00-02:00`."""
 
 _FARTHEST_ZONES = timedelta(hours=-12), timedelta(hours=14)
 
@@ -205,10 +205,13 @@ def _date(value: Any) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_DATE:
         raise NotOfType
     text = " ".join(value.split())
-    if (times := _ZONE_OR_END.search(text)) and (times[3], times[4]) >= (times[1].zfill(2), times[2]):
+    is_iso = bool(_ISO.fullmatch(text))
+    if (times := _ZONE_OR_END.search(text)) and (
+        (times[3], times[5]) >= (times[1].zfill(2), times[2]) or (times[4] and not is_iso)
+    ):
         raise NotOfType
     with suppress(ValueError, OverflowError, TypeError):
-        if _ISO.fullmatch(text):
+        if is_iso:
             return date.fromisoformat(text).isoformat() if len(text) <= 10 else _checked(datetime.fromisoformat(text))
     with suppress(ValueError, OverflowError, KeyError):
         if found := _WRITTEN.fullmatch(text):
