@@ -387,18 +387,18 @@ class _Source:
                 yield value
 
     def _whole_values(self, field: FieldRule, element: Any) -> Iterator[Any]:
-        """Yield what the source of `field` has. A list has the values of all objects, others are of one object."""
-        values_at = structured.values_at if field.list else structured.values_of_main
+        """Yield what the source of `field` has."""
+        only_first = not field.list
         if field.page:
             yield self._job.facts[field.page]
         elif field.value:
             yield field.value
         elif field.json_ld:
-            yield from values_at(self.json_ld.values, field.json_ld)
+            yield from structured.values_at(self.json_ld.values, field.json_ld, only_first)
         elif field.microdata:
-            yield from values_at(self.microdata, field.microdata)
+            yield from structured.values_at(self.microdata, field.microdata, only_first)
         elif field.rdfa:
-            yield from values_at(self.rdfa, field.rdfa)
+            yield from structured.values_at(self.rdfa, field.rdfa, only_first)
         else:
             for one in self._elements(field, element):
                 if isinstance(one, (str, float, bool)):  # what XPath has found

@@ -7,6 +7,7 @@ be read is left out, and reported.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -132,24 +133,19 @@ def _as_json_ld(item: Any) -> Any:
     return {**({"@type": types} if types else {}), **({"@id": name} if name else {}), **named}
 
 
-def values_at(found: Sequence[Any], path: str) -> list[Any]:
-    """The values to which `path` leads in `found`. Its first part is a type, such as `Product`: objects of it are found
-    wherever they are; an empty path is for the objects at the top. The other parts are keys. The items of lists take
-    the place of these, and objects that of references to them."""
+def values_at(found: Sequence[Any], path: str, only_first: bool = False) -> list[Any]:
+    """The values to which `path` leads in `found`. Its first part is a type, such as `Product`; an empty path is for the
+    objects at the top. The other parts are keys. The items of lists take the place of these, and objects that of references
+    to them.
+
+    A type alone is for its objects wherever they are. Keys lead from its main object, which is the first of those that are
+    nested the least, and from others in the same list of a property: values of different objects do not belong together.
+    `only_first`: from the first object wherever there are several on the way."""
     kind, *keys = path.split(".")
-    return _followed(found, _flat(_of_type(found, kind) if kind else _tops(found)), keys)
-
-
-def values_of_main(found: Sequence[Any], path: str) -> list[Any]:
-    """The values to which `path` leads from the main object of its type, which is the first of those that are nested the
-    least, and from the first object wherever there are several: values of different objects do not belong together."""
-    kind, *keys = path.split(".")
-    return _followed(found, _main_of_type(found, kind), keys, only_first=True)
-
-
-def _followed(found: Sequence[Any], values: list[Any], keys: Sequence[str], only_first: bool = False) -> list[Any]:
-    """The values to which `keys` lead from `values`."""
-    values = _resolved(found, values)
+    if kind and (keys or only_first):
+        values = _resolved(found, _main_of_type(found, kind))
+    else:
+        values = _resolved(found, _flat(_of_type(found, kind) if kind else _tops(found)))
     for key in keys:
         objects = [value for value in values if isinstance(value, dict)]
         inner = _flat(value[key] for value in (objects[:1] if only_first else objects) if key in value)
@@ -236,16 +232,21 @@ def _objects(found: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _main_of_type(found: Sequence[Any], kind: str) -> list[dict[str, Any]]:
-    """The first object of the type `kind` among those that are nested the least, if there is one."""
+    """The first object of the type `kind` among those that are nested the least, if there is one, and those that are in the
+    same list of a property."""
     level: list[Any] = [list(found)]
     deeper: list[Any] = []
+    is_top = True
     for _ in range(MAX_SEARCHED):
         if not level:
             if not deeper:
                 return []
-            level, deeper = deeper[::-1], []
+            level, deeper, is_top = deeper[::-1], [], False
         value = level.pop()
         if isinstance(value, list):
+            of_kind = [one for one in value if isinstance(one, dict) and kind in _types(one.get("@type"))]
+            if of_kind and not is_top:
+                return of_kind
             level += [one for one in reversed(value) if isinstance(one, (dict, list))]
             continue
         if kind in _types(value.get("@type")):
@@ -260,6 +261,18 @@ def _types(said: object) -> set[str]:
     """The names of the types in the value of `@type`, also without a prefix as in `https://schema.org/Product`."""
     texts = {one for one in (said if isinstance(said, list) else [said]) if isinstance(one, str)}
     return texts | {one.rpartition("/")[2].rpartition(":")[2] for one in texts}
+
+
+def readable(text: bytes) -> bytes:
+    """The JSON `text`, with question marks in place of halves of surrogate pairs, which msgspec does not read."""
+    if b"\\ud" not in text and b"\\uD" not in text:
+        return text
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(ValueError, RecursionError):
+            return msgspec.json.encode(plain(json.loads(text)))
+    return text
 
 
 def plain(value: Any, depth: int = DEEPEST) -> Any:

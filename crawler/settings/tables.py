@@ -615,7 +615,7 @@ class FieldTable(Table, frozen=True, kw_only=True, omit_defaults=True):
         str,
         checked_by(check_path),
         "Path of the value in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. Of several "
-        "objects the first counts, or each with `list`.",
+        "objects of the type, the first of the least nested ones counts.",
     ] = ""
     microdata: Annotated[str, checked_by(check_path), "The same, in the microdata of the page (`itemprop`)."] = ""
     rdfa: Annotated[str, checked_by(check_path), "The same, in the RDFa of the page (`property`)."] = ""

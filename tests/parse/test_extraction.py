@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
 from typing import Any
 
@@ -173,11 +174,11 @@ def test_each_element_is_an_item() -> None:
 @pytest.mark.parametrize(
     ("field", "told"),
     [
-        (FieldRule("sku", css="h9", required=True), "products.sku: missing"),
-        (FieldRule("price", css="h1", type="decimal"), "products.price: type 'The Lamp'"),
-        (FieldRule("offer", json_ld="Product.offers"), "products.offer: type '(dict)'"),
-        (FieldRule("n", css=".tag", list=True, type="int"), "products.n: type 'red'"),
-        (FieldRule("long", regex="(?:a|a)+c"), "products.long: unread"),
+        (FieldRule("sku", css="h9", required=True), "products: sku: missing"),
+        (FieldRule("price", css="h1", type="decimal"), "products: price: type 'The Lamp'"),
+        (FieldRule("offer", json_ld="Product.offers"), "products: offer: type '(dict)'"),
+        (FieldRule("n", css=".tag", list=True, type="int"), "products: n: type 'red'"),
+        (FieldRule("long", regex="(?:a|a)+c"), "products: long: unread"),
     ],
 )
 def test_an_item_that_is_not_as_the_rule_says_is_rejected_as_a_whole(field: FieldRule, told: str) -> None:
@@ -372,10 +373,27 @@ def test_the_fields_of_an_item_are_of_one_object(body: str, fields: dict[str, An
     assert product_of(body) == fields
 
 
-def test_a_list_has_the_values_of_all_objects() -> None:
-    body = script_of('[{"@type": "Product", "name": "A"}, {"@type": "Product", "name": "B"}]').encode()
-    (item,) = run(rule(FieldRule("names", json_ld="Product.name", list=True)), body).items
-    assert item.fields == {"names": ["A", "B"]}
+@pytest.mark.parametrize(
+    ("data", "path", "values"),
+    [
+        (
+            '[{"@type": "Product", "image": ["a", "b"]}, {"@type": "Product", "image": "c"}]',
+            "Product.image",
+            ["a", "b"],
+        ),
+        ('[{"@type": "Product", "name": "A"}, {"@type": "Product", "price": 3}]', "Product.price", []),
+        ('{"@graph": [{"@type": "Product", "x": 1}, {"@type": "Product", "x": 2}]}', "Product.x", [1]),
+        ('{"offers": [{"@type": "Offer", "price": 1}, {"@type": "Offer", "price": 2}]}', "Offer.price", [1, 2]),
+        ('{"a": {"@type": "X", "n": 1}, "b": [{"@type": "X", "n": 2}]}', "X.n", [1]),
+        ('[{"@type": "Product", "name": "A"}, {"@type": "Product", "name": "B"}]', "Product", None),
+    ],
+)
+def test_a_list_has_the_values_of_one_object(data: str, path: str, values: list[Any] | None) -> None:
+    body = script_of(data).encode()
+    assert at(body, path) == (json.loads(data) if values is None else values)
+    if values is not None:
+        found = run(rule(FieldRule("v", json_ld=path, list=True)), body).items
+        assert [item.fields["v"] for item in found] == ([list(map(str, values))] if values else [])
 
 
 @pytest.mark.parametrize(
