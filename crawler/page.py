@@ -290,7 +290,7 @@ class RejectedItem(msgspec.Struct, frozen=True, gc=False):
         return f"{self.name}:{quote(self.field[:LONGEST_WORD], _PLAIN)}:{self.reason}"
 
     def __str__(self) -> str:
-        place = f"{self.name}.{self.field}" if self.field else self.name
+        place = f"{self.name}: {self.field}" if self.field else self.name
         found = f"{place}: {self.reason} {self.value!r}" if self.value else f"{place}: {self.reason}"
         return f"{found} ({self.detail})" if self.detail else found
 

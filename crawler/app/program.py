@@ -52,7 +52,7 @@ from crawler.settings.load import CrawlSettings, load, missing_contact, option_o
 from crawler.settings.policies import check, url_rules
 from crawler.settings.tables import ReplicaTable, keys_of
 from crawler.sinks.files import LINES, check_output_folder
-from crawler.sinks.items import TABLE_FORMS, export_items, read_items, without_items
+from crawler.sinks.items import TABLE_FORMS, export_items, read_items, rejected_beside, without_items
 from crawler.sinks.lines import files_of
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.upload import Depot, UploadFailed
@@ -253,8 +253,8 @@ class Crawl:
             written = Path(target) if depot is None else Path(scratch) / file_name
             done = export_items(files, name, written, may_be_empty=True)
             try:
-                for path in sorted(Path(scratch).iterdir()):
-                    if depot is not None:
+                for path in (written, rejected_beside(written)):
+                    if depot is not None and path.exists():
                         depot.store(path, replaces=True)
             except UploadFailed as error:
                 raise UserError(str(error)) from error

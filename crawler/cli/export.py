@@ -44,7 +44,7 @@ from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.files import LINES, check_output_folder, is_open
 from crawler.sinks.items import SHOWN, TABLE_FORMS, Refused, line_files_among
 from crawler.sinks.lines import files_of, iso_time
-from crawler.sinks.made import Made, check_replaceable, has_pages, made_in, record, replacing
+from crawler.sinks.made import Made, check_replaceable, has_pages, made_in, record
 from crawler.sinks.postgres import LOOK_S, Destination, Observer, write_items
 from crawler.sinks.wacz import SUFFIX, write_wacz
 from crawler.wording import count_of
@@ -512,8 +512,7 @@ def _export_changes(paths: Sequence[Path], begin: float, out: Path, form: str, h
         raise UserError("--items and --changes are two exports: use one at a time")
     if form not in TABLE_FORMS:
         raise UserError("changes have the formats jsonl, csv and parquet")
-    with replacing(out, {f"changes.{form}": "changes"}):
-        done = data_sets.export_changes(list(paths), begin, out, form)
+    done = data_sets.export_changes(list(paths), begin, out, form)
     Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
 
 
@@ -533,6 +532,8 @@ def _export_items(paths: list[Path], name: str | None, out: Path, form: str, tar
         _to_file(paths, name, out, form, target)
     elif not target.keys:
         raise UserError("--to needs --key: the field that tells items apart, such as --key url")
+    elif not target.table and "." in name:
+        raise UserError(f"--to needs --table for {name!r}: a dot in it would name a schema")
     else:
         destination = Destination(target.url, target.table or name, tuple(dict.fromkeys(target.keys)))
         _to_table(paths, name, out, destination, target.follow)
@@ -542,8 +543,7 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target)
     if form not in TABLE_FORMS:
         raise UserError("items have the formats jsonl, csv and parquet")
     file = out / f"{name}.{form}"
-    with replacing(out, {file.name: f"the items {name}", data_sets.rejected_beside(file).name: _rejected(name)}):
-        done = data_sets.export_items(paths, name, file, target.keys, target.since)
+    done = data_sets.export_items(paths, name, file, target.keys, target.since)
     Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
     _note_rejected(done.rejected)
     if done.left_open:
@@ -557,12 +557,8 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target)
         )
 
 
-def _rejected(name: str) -> str:
-    return f"rejected items {name}"
-
-
 def _to_table(paths: list[Path], name: str, out: Path, destination: Destination, follow: bool) -> None:
-    refusals = _Refusals(out / f"{name}.rejected.jsonl", _rejected(name), adds=follow)
+    refusals = _Refusals(out / f"{name}.rejected.jsonl", data_sets.rejected_of(name), adds=follow)
     observer = Observer(lambda columns: note(_new_columns(destination.table, columns)), refusals.add)
     stopping = _until_signal() if follow else None
     if stopping is not None:

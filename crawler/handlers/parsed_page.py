@@ -23,7 +23,7 @@ from crawler.parse import tree
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import MediaType, as_text
 from crawler.parse.forms import Form
-from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
+from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, readable, values_at
 from crawler.request import Request, RequestOptions
 from frontier.domains import domain_of, host_of
 from frontier.entries import check_priority, tag_of
@@ -143,9 +143,10 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         return " ".join(value) if isinstance(value, list) else value
 
     def json_ld(self, path: str = "") -> list[Any]:
-        """Return what `path` leads to in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. A
-        type alone is for its objects, and no path for the objects at the top. The items of lists take the place of
-        these. JSON-LD that cannot be read is left out, and so is what follows after the first MiB."""
+        """Return what `path` leads to in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. Keys
+        lead from the first object of the type among those that are nested the least. A type alone is for all its objects,
+        and no path for the objects at the top. The items of lists take the place of these. JSON-LD that cannot be read is
+        left out, and so is what follows after the first MiB."""
         if "_json_ld" not in self.__dict__:
             self.__dict__["_json_ld"] = json_ld_of(self.document).values
         return values_at(self.__dict__["_json_ld"], path)
@@ -389,7 +390,10 @@ def encoded_item(name: str, item: object) -> Item:
     """Return `item` of the data set `name` as it is written. Raises ValueError and TypeError."""
     if not DATA_SET.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a data set: use letters, digits, _, - and .")
-    encoded = msgspec.json.encode(item)
+    try:
+        encoded = readable(msgspec.json.encode(item))
+    except UnicodeEncodeError:  # half of a surrogate pair
+        encoded = msgspec.json.encode(plain(msgspec.to_builtins(item)))
     if not encoded.startswith(b"{"):
         raise ValueError(f"an item has to be a dict, not {type(item).__name__}")
     if b"\n" in encoded:  # only within a msgspec.Raw, and an item must be in one line

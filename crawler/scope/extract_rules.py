@@ -7,7 +7,7 @@ selects. Each field of an item has one source, and a type that its value must ha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -224,6 +224,14 @@ class Schema:
             if new != known or name not in self.kinds:
                 found[name] = new
         return found
+
+    def rounds(self, item: Mapping[str, Any], exact: Collection[str] = ()) -> str:
+        """Why columns of these types would change a number of `item`, "" if they do not. `exact`: columns that do not."""
+        for name, value in item.items():
+            is_inexact = self.kinds.get(name) == "float" and name not in exact
+            if is_inexact and isinstance(value, int) and int(float(value)) != value:
+                return f"{name}: {value} would be rounded, as other items have decimal numbers"
+        return ""
 
 
 def _kind(value: object) -> Kind | None:

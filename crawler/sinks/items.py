@@ -27,6 +27,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
+from crawler.parse.structured import readable
 from crawler.scope.extract_rules import Kind, Kinds, Misfit, Schema
 from crawler.scope.next_visit import UNITS, duration_s
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -40,6 +41,7 @@ from crawler.sinks.files import (
     whole_file,
 )
 from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, line_files, lines_in, place_columns
+from crawler.sinks.made import replacing
 from crawler.sinks.parquet import require_pyarrow
 
 T = TypeVar("T")
@@ -136,7 +138,7 @@ def _read(paths: Sequence[Path], parse: Callable[[bytes], Iterable[T]]) -> Itera
         try:
             with path.open("rb") as lines:
                 for line in lines:
-                    yield from parse(line)
+                    yield from parse(readable(line))
         except (OSError, msgspec.MsgspecError) as error:
             raise UserError(f"{path}: {reason_of(error, path)}") from error
 
@@ -168,8 +170,8 @@ def read_rejected(paths: Sequence[Path], name: str, begin: str = "") -> Rejected
         whole = (line.rejected_items or {}).get(name, ())
         items += (Refused(FoundItem(line.url, bytes(one.item), line.at), one.reason) for one in whole)
         reasons = {one.reason for one in whole}
-        # "shop.price: missing", or "shop: size" of no single field
-        others += sum(text.startswith((f"{name}.", f"{name}:")) and text not in reasons for text in line.rejected)
+        # "shop: price: missing", or "shop: size" of no single field
+        others += sum(text.startswith(f"{name}: ") and text not in reasons for text in line.rejected)
     return Rejected(items, others)
 
 
@@ -185,7 +187,14 @@ def export_items(
     `TABLE_FORMS`, names the format. `keys`: fields; of the items with the same values there, only the one that was settled
     last is written, all if there are none. `since`: leave out pages that were settled before, in seconds since 1970.
     `may_be_empty`: if there is no such item, write a file without any and log that. Raises UserError otherwise, and for a
-    file that cannot be read or written."""
+    file that cannot be read or written, or that no export has made."""
+    with replacing(target.parent, {target.name: f"the items {name}", rejected_beside(target).name: rejected_of(name)}):
+        return _export_items(paths, name, target, keys, since, may_be_empty)
+
+
+def _export_items(
+    paths: Sequence[Path], name: str, target: Path, keys: Sequence[str], since: float, may_be_empty: bool
+) -> ItemsExported:
     if target.suffix == ".parquet":
         require_pyarrow(f"{target.name}")
     files = line_files_among(paths)  # once, because replicas may finish others meanwhile
@@ -225,10 +234,19 @@ def export_items(
     if nowhere := [key for key in keys if key not in schema.kinds]:
         raise UserError(f"no item of {name!r} has a field {nowhere[0]!r}; there is {', '.join(schema.kinds)}")
     left_out = {(item.url, item.json) for item, _ in refused}
-    kept = (item for item in wanted() if (item.url, item.json) not in left_out)
+
+    def kept() -> Iterator[FoundItem]:
+        for item in wanted():
+            if (item.url, item.json) in left_out:
+                continue
+            if target.suffix == ".parquet" and (reason := schema.rounds(msgspec.json.decode(item.json))):
+                refused.append(Refused(item, reason))
+            else:
+                yield item
+
     added = {one: kind for one, kind in _ADDED.items() if one not in schema.kinds}
     schema.learn(added)
-    _write_table(target, kept, schema, added)
+    count = _write_table(target, kept(), schema, added)
     refused = [*rejected.items, *refused]
     _write_refused(rejected_beside(target), refused)
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
@@ -236,6 +254,11 @@ def export_items(
 
 def rejected_beside(target: Path) -> Path:
     return target.with_suffix(".rejected.jsonl")
+
+
+def rejected_of(name: str) -> str:
+    """What the file with the rejected items of the data set `name` is, among the results of exports."""
+    return f"rejected items {name}"
 
 
 _ADDED: dict[str, Kind | None] = {"fetched_at": "time", "visit": "text"}
@@ -274,8 +297,8 @@ def _names_in(line: bytes) -> Iterable[str]:
         return
     read = _decoder.decode(line)
     yield from read.items or {}
-    for text in read.rejected:  # "shop.price: missing", "shop: size"
-        yield text.partition(":")[0].partition(".")[0]
+    for text in read.rejected:  # "shop: price: missing", "shop: size"
+        yield text.partition(":")[0]
 
 
 def _write_table(target: Path, items: Iterable[FoundItem], schema: Schema, added: Collection[str] = ()) -> int:
@@ -476,11 +499,12 @@ def since_time(text: str, now: datetime) -> float:
 def export_changes(paths: Sequence[Path], since: float, out: Path, form: TableForm) -> ChangesExported:
     """Write the changes since `since`, in seconds since 1970, to a file in the folder `out`, in place of one from an
     earlier export. Raises UserError if no line says what a visit has found, and for a file that cannot be read or
-    written."""
+    written, or that no export has made."""
     if form == "parquet":
         require_pyarrow("--format parquet")
     target = out / f"changes.{form}"
-    return ChangesExported(target, _write_table(target, _changes(paths, iso_time(since)), Schema(_COLUMNS)))
+    with replacing(out, {target.name: "changes"}):
+        return ChangesExported(target, _write_table(target, _changes(paths, iso_time(since)), Schema(_COLUMNS)))
 
 
 def _changes(paths: Sequence[Path], since: str) -> Iterator[FoundItem]:

@@ -26,7 +26,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.page import NO_CONTENT, Content, Page
-from crawler.parse.structured import plain
+from crawler.parse.structured import plain, readable
 from crawler.scope.next_visit import Visits, visit_priority
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import (
@@ -389,7 +389,7 @@ def lines_in(path: Path) -> Iterator[bytes]:
     with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
         for line in lines:
             if line.endswith(b"\n"):  # the last line may be incomplete
-                yield line
+                yield readable(line)
 
 
 class _Placed(msgspec.Struct):

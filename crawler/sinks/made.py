@@ -42,9 +42,11 @@ def check_replaceable(path: Path, source: str, known: Mapping[str, Made]) -> Non
     before = known.get(path.name)
     if before is None:
         if path.exists():
-            raise UserError(f"{path} is there already, and no export has made it: use another folder, with --out")
+            raise UserError(
+                f"{path} is there already, and no export has made it: use another folder (--out), or move it away"
+            )
     elif before.source != source and (not Path(before.source).is_absolute() or _is_there(Path(before.source))):
-        raise UserError(f"{path} was exported from {before.source}: use another folder for {source}, with --out")
+        raise UserError(f"{path} was exported from {before.source}: use another folder (--out) for {source}")
 
 
 def _is_there(warc: Path) -> bool:

@@ -34,6 +34,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.logs import log, without_secrets
+from crawler.parse.structured import readable
 from crawler.scope.extract_rules import Kind, Schema
 from crawler.sinks.files import LINES, finished_path, is_open, open_either, open_path
 from crawler.sinks.items import GROUP_BYTES, GROUP_ITEMS, FoundItem, Refused, items_of, kept_types, line_files_among
@@ -108,7 +109,7 @@ class ItemTail:
             line = b""
             while at < end and (read := lines.readline()).endswith(b"\n"):
                 begin, line, at = at, read, at + len(read)
-                found = items_of(line, self._name)
+                found = items_of(readable(line), self._name)
                 items += found
                 item_bytes += sum(len(item.json) for item in found)
                 if len(items) >= size or item_bytes >= GROUP_BYTES:
@@ -243,6 +244,7 @@ class ItemTable:
             [name],
         ).fetchall()
         columns = {str(column): _KINDS.get(kind, "text") for column, kind in found}
+        self.exact = {str(column) for column, kind in found if kind == "numeric"}
         if columns and SETTLED_AT not in columns:
             raise UserError(
                 f"the table {name} is not one of `crawler export`: choose another one with --table, or add what it lacks "
@@ -540,7 +542,8 @@ class ItemWriter:
         rows = []
         for item in batch.items:
             fields = msgspec.json.decode(item.json)
-            if reason := self._unusable(fields, self._met) or self._obstacle(item, fields) or self._schema.add(fields):
+            reason = self._unusable(fields, self._met) or self._obstacle(item, fields) or self._schema.add(fields)
+            if reason := reason or self._schema.rounds(fields, self._table.exact):
                 self._observer.on_refused(Refused(item, reason))
             else:
                 rows.append((item, fields))

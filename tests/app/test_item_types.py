@@ -53,8 +53,8 @@ def test_a_field_that_changes_its_type(settings: dict[str, Any], tmp_path: Path,
         for line in msgspec.json.Decoder(dict[str, Any]).decode_lines(file.read_bytes())
     }
     assert {path for path, line in lines.items() if "shop" not in (line["items"] or {})} == REJECTED
-    told = "shop.price: changed 'on request' (text instead of float)"
-    assert lines["/4"]["rejected"] == ["titles.title: missing", told]
+    told = "shop: price: changed 'on request' (text instead of float)"
+    assert lines["/4"]["rejected"] == ["titles: title: missing", told]
     assert lines["/4"]["rejected_items"] == {
         "shop": [{"reason": told, "item": {"url": "http://a.test/4", "price": "on request"}}]
     }
@@ -68,7 +68,7 @@ def test_a_field_that_changes_its_type(settings: dict[str, Any], tmp_path: Path,
     assert "items  shop 4, titles 1, tables none" in shown
     assert "items rejected  titles 5 (title missing), shop 2 (price changed)" in shown
     why = typed("why", "http://a.test/4", environment=place).out
-    assert "titles.title: missing" in why
+    assert "titles: title: missing" in why
     assert told in why
 
     _check_exports(typed, out, tmp_path)

@@ -501,6 +501,10 @@ def test_items_are_exported_to_files(
     assert "page 38" in (tmp_path / "deep" / "b.csv").read_text()
     with pytest.raises(UserError, match=r"ends in \.jsonl, \.csv or \.parquet"):
         crawl.export("headings", "headings.xlsx")
+    (tmp_path / "mine.csv").write_text("mine")
+    with pytest.raises(UserError, match="no export has made it"):
+        crawl.export("headings", tmp_path / "mine.csv")
+    assert (tmp_path / "mine.csv").read_text() == "mine"
     for name in ("d.jsonl", "e.csv", "f.parquet"):
         assert crawl.export("heading", tmp_path / "none" / name) == 0
         assert (tmp_path / "none" / name).exists()

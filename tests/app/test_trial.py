@@ -117,7 +117,7 @@ price = { css = "title", type = "TYPE" }
     ("kind", "told"),
     [
         ("text", ["2 items", '  products: {"name":"Hello","price":"T"}', '  headings: {"text":"Hello"}']),
-        ("int", ["1 item", '  headings: {"text":"Hello"}', "1 item rejected", "  products.price: type 'T'"]),
+        ("int", ["1 item", '  headings: {"text":"Hello"}', "1 item rejected", "  products: price: type 'T'"]),
     ],
 )
 def test_what_the_settings_extract_is_shown(tmp_path: Path, site: Site, kind: str, told: list[str]) -> None:

@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from yarl import URL
@@ -47,7 +48,6 @@ async def test_items_and_links_are_collected_with_and_without_await() -> None:
         ("../etc", {}, ValueError),
         ("", {}, ValueError),
         ("ok", ["no", "object"], ValueError),
-        ("ok", {"text": "\ud800"}, UnicodeEncodeError),
         ("ok", {"what": object()}, TypeError),
         ("ok", {"huge": "x" * (9 << 20)}, ValueError),
     ],
@@ -190,6 +190,14 @@ def test_a_parsed_page_has_selectors() -> None:
     assert ParsedPage.of(page(exchange("", b'{"a": [1]}'))).json() == {"a": [1]}
     nothing = ParsedPage.of(page(None, "x"))
     assert (nothing.status, nothing.body, nothing.select("*")[1:2]) == (0, b"", nothing.select("head"))
+
+
+@pytest.mark.parametrize("item", [{"a": ["x\ud83d"]}, {"a": [msgspec.Raw(b'"x\\ud83d"')]}])
+def test_half_of_a_character_is_replaced_in_an_item(item: dict[str, Any]) -> None:
+    handle = Handle()
+    handle.push("shop", item)
+    (found,) = handle.result().items
+    assert found.fields == {"a": ["x?"]}
 
 
 def test_json_ld_is_found_by_a_path() -> None:

@@ -255,7 +255,7 @@ def test_the_lines_of_a_crawl_are_not_replaced_by_an_export(crawl: Path, typed: 
     lines = lines.with_name(f"{lines.name.partition('.warc')[0]}.pages.jsonl")
     lines.write_text("a line of the crawl\n")
     refused = typed("export", str(crawl), "--out", str(crawl))
-    assert (refused.code, "no export has made it: use another folder, with --out" in refused.err) == (2, True)
+    assert (refused.code, "no export has made it: use another folder (--out)" in refused.err) == (2, True)
     assert lines.read_text() == "a line of the crawl\n"
     assert not (crawl / ".exported.json").exists()
 

@@ -103,6 +103,45 @@ async def test_a_table_without_refused_items_replaces_one_with_them(tmp_path: Pa
         export_items([tmp_path / "second"], "none", tmp_path / "none.jsonl")
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+async def test_half_of_a_character_in_a_line_is_replaced(tmp_path: Path, form: TableForm) -> None:
+    await written(tmp_path / "out", (item("shop", name="a half", price=1),), (item("shop", name="b", price=2),))
+    path = lines_file(tmp_path / "out")
+    path.write_bytes(path.read_bytes().replace(b"half", b"\\uD83D"))
+    target = tmp_path / f"shop.{form}"
+    assert export_items([path], "shop", target).items == 2
+    found = pq.read_table(target)["name"][0].as_py().encode() if form == "parquet" else target.read_bytes()
+    assert b"a ?" in found
+    assert [found.fields(())["name"] for found in read_items([path], "shop")] == ["a ?", "b"]
+
+
+async def test_no_number_is_rounded_in_a_table_with_decimal_numbers(tmp_path: Path) -> None:
+    large = (1 << 53) + 1
+    items = (item("shop", n=large), item("shop", n=0.5), item("shop", n=1 << 53))
+    await written(tmp_path / "out", items)
+    done = export_items([tmp_path / "out"], "shop", tmp_path / "shop.parquet")
+    assert (done.items, done.refused_count) == (2, 1)
+    assert f"n: {large} would be rounded" in (tmp_path / "shop.rejected.jsonl").read_text()
+    assert pq.read_table(tmp_path / "shop.parquet")["n"].to_pylist() == [0.5, 2.0**53]
+    assert export_items([tmp_path / "out"], "shop", tmp_path / "exact.jsonl").items == 3
+    assert str(large) in (tmp_path / "exact.jsonl").read_text()
+
+
+async def test_the_names_of_data_sets_may_have_dots(tmp_path: Path) -> None:
+    rejected = RejectedItem("shop.v2", "price", "missing")
+    async with archiving(tmp_path / "out") as archive:
+        await archive.write(
+            [page(exchange("a", b"x"), items=(item("shop", n=1), item("shop.v2", n=2)), rejected=(rejected,) * 2)]
+        )
+    done = {name: export_items([tmp_path / "out"], name, tmp_path / f"{name}.csv") for name in ("shop", "shop.v2")}
+    assert {name: (one.items, one.rejected) for name, one in done.items()} == {"shop": (1, 0), "shop.v2": (1, 2)}
+    with pytest.raises(UserError, match=r"data sets there: shop, shop\.v2$"):
+        export_items([tmp_path / "out"], "shp", tmp_path / "shp.csv")
+    words = ["export", str(tmp_path / "out"), "--items", "shop.v2", "--to", "postgresql://h/d", "--key", "n"]
+    refused = CliRunner().invoke(app, words)
+    assert "needs --table" in str(refused.exception)
+
+
 async def test_a_mistyped_data_set_is_answered_with_those_there_are(tmp_path: Path) -> None:
     """Also with those of which all items were rejected."""
     await written(tmp_path / "out", *GROUPS[:3])
@@ -226,7 +265,7 @@ async def test_a_crawl_without_visits_of_known_pages_is_told_apart_from_one_with
     other.write_bytes(path.read_bytes().splitlines(keepends=True)[-1])
     with pytest.raises(UserError, match=r"no line in .* says what a visit has found: that needs \[recrawl\]"):
         export_changes([other], 0.0, tmp_path / "export", "jsonl")
-    assert not list((tmp_path / "export").iterdir())
+    assert not (tmp_path / "export").exists()
     other.write_bytes(b'{"visit":"new"}\n')
     with pytest.raises(UserError, match=r"other\.pages\.jsonl"):
         export_changes([other], 0.0, tmp_path / "export", "jsonl")

@@ -71,7 +71,7 @@ async def test_what_another_replica_has_found_counts(replica: Callable[..., Repl
     ]
     found = await other.checked({"name": "b", "price": "on request"}, {"name": "c", "price": 2.5, "new": True})
     assert [item.fields["name"] for item in found.items] == ["c"]
-    assert [str(item) for item in found.rejected] == ["shop.price: changed 'on request' (text instead of float)"]
+    assert [str(item) for item in found.rejected] == ["shop: price: changed 'on request' (text instead of float)"]
     assert msgspec.json.decode(found.rejected[0].json) == {"name": "b", "price": "on request"}
     assert found.rejected_by == {"shop:price:changed": 1}
     assert other.events == [ItemsRejected(found.url, 1, str(found.rejected[0]))]
@@ -81,7 +81,7 @@ async def test_what_another_replica_has_found_counts(replica: Callable[..., Repl
 
 async def test_a_number_that_no_column_can_have_is_rejected_in_the_first_item(replica: Callable[..., Replica]) -> None:
     found = await replica().checked({"a": 1 << 63})
-    assert [str(one) for one in found.rejected] == ["shop.a: size '9223372036854775808' (a number that is too large)"]
+    assert [str(one) for one in found.rejected] == ["shop: a: size '9223372036854775808' (a number that is too large)"]
     assert found.items == ()
 
 
