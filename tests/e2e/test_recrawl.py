@@ -43,8 +43,23 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, path.read_text().splitlines())
 
 
-def settings(site: ChangingSite, folder: Path, rules: list[str]) -> str:
-    return quick(folder, site.host_map("site.test"), recrawl={"rules": rules})
+class StyledSite(ChangingSite):
+    """Each version of a page has a style sheet of its own, with a picture, and one that all have."""
+
+    def respond(self, request: Request) -> Reply | str:
+        name, _, kind = request.path.rpartition(".")
+        if kind in ("css", "png"):
+            text = f"a {{ background: url({name}.png) }}" if kind == "css" else "picture"
+            return Reply(text, headers={"Content-Type": "text/css" if kind == "css" else "image/png"})
+        reply = super().respond(request)
+        if not isinstance(reply, Reply) or reply.status != 200:
+            return reply
+        sheets = f"/all.css {request.path}{self.versions[request.path]}.css".split()
+        return reply._replace(body=f"{reply.body!s}{''.join(f'<link rel=stylesheet href={one}>' for one in sheets)}")
+
+
+def settings(site: ChangingSite, folder: Path, rules: list[str], requisites: bool = False) -> str:
+    return quick(folder, site.host_map("site.test"), recrawl={"rules": rules}, archive={"requisites": requisites})
 
 
 def recrawling(site: ChangingSite, folder: Path, rules: list[str]) -> AbstractContextManager[list[str]]:
@@ -77,6 +92,25 @@ def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> Non
     ]
     assert site.times("/still", 200) == 1
     check_records(tmp_path, by_page["/still"])
+
+
+def test_what_a_page_embeds_at_a_later_visit_is_archived_too(tmp_path: Path) -> None:
+    with StyledSite() as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, ["every=1h"], requisites=True))
+        for words in (["http://site.test/"], ["--due-within", "2h"], ["--due-within", "2h"]):
+            command = [sys.executable, "-m", "crawler", "crawl", *words, "-s", "crawler.toml", "--quiet"]
+            done = Running(command, tmp_path, "crawl", {}).wait()
+            assert done.code == 0, done.err
+            site.versions["/moving"] = 2
+    parts = ["all", "1", "still1", "moving1", "moving2", "going1"]
+    asked = {request.path for request, _ in site.answered if request.path.endswith((".css", ".png"))}
+    assert asked == {f"/{part}.{kind}" for part in parts for kind in ("css", "png")}
+    archived = {
+        record.headers.get("WARC-Target-URI", "").removeprefix("http://site.test")
+        for path in (tmp_path / "out").rglob("*.warc.gz")
+        for record in readers.by_fastwarc(path)
+    }
+    assert {"/moving2.css", "/moving2.png"} <= archived
 
 
 def test_a_run_from_cron_visits_what_is_due_soon_and_says_what_this_run_did(tmp_path: Path) -> None:

@@ -184,10 +184,11 @@ class _NoStatus:
 
 
 class SimRenderer:
-    """A browser that only makes requests."""
+    """A browser that makes requests, and fills the shells of pages."""
 
-    def __init__(self, replica: SimReplica) -> None:
+    def __init__(self, replica: SimReplica, sites: Sites) -> None:
         self._replica = replica
+        self._sites = sites
 
     async def render(
         self,
@@ -198,7 +199,8 @@ class SimRenderer:
         steps: tuple[Step, ...] = (),
     ) -> Rendered:
         await self._replica.load_parts(exchange, answer)
-        return Rendered("done", 1.0, exchange, exchange.url)
+        dom = msgspec.structs.replace(exchange, body=self._sites.shown(exchange.url))
+        return Rendered("done", 1.0, dom, exchange.url, requests=100)
 
     async def stop(self) -> None: ...
 
@@ -252,7 +254,7 @@ class SimReplica:
             time=time,
             router=self._router() if self._here.scenario.fetches else None,
             recent=RecentUrls(1_000),
-            renderer=SimRenderer(self) if self._here.scenario.renders else None,
+            renderer=SimRenderer(self, self._here.sites) if self._here.scenario.renders else None,
         )
         deps.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
         return Engine(deps, settings, self.local)
@@ -429,5 +431,5 @@ def crawl_settings(scenario: Scenario, named: tuple[str, ...], max_pages: int) -
         ),
         fetch=FetchTable(user_agent="simulated"),
         handlers=HandlersTable(timeout=3_600.0),
-        render=RenderTable(mode="always" if scenario.renders else "off", time=25.0),
+        render=RenderTable(mode="auto" if scenario.renders else "off", time=25.0),
     )

@@ -54,7 +54,7 @@ class Scenario:
     with the ledger.
     `pack_above`: URLs of a domain above which the others are packed. `workers`: requests in flight in a replica.
     `fetches`: extra requests that the handler of each page makes, to any pages of the crawl; `renders`: those that each
-    page makes in a browser.
+    page makes in a browser, with every second page empty without its scripts.
     `reshards`: how often an operator gives the crawl another number of shards, or completes or undoes what another began.
     """
 
@@ -201,10 +201,16 @@ class Resource:
         if self.target:
             return 301, ((b"Location", self.target.encode()),), b""
         items = "".join(f'<li><a href="{url}">there</a>' for url in (*self.asides, *self.links))
-        return 200, HTML, f"<!doctype html><title>{self.url}</title><ul>{items}</ul>".encode()
+        return 200, HTML, f"<!doctype html><title>{self.url}</title><p>This is where it leads:<ul>{items}</ul>".encode()
+
+    @property
+    def is_shell(self) -> bool:
+        """Whether a browser has to make its page, if there are any."""
+        return not self.target and self.url[-1] in "02468"
 
 
 HTML = ((b"Content-Type", b"text/html; charset=utf-8"),)
+SHELL = 200, HTML, b"<title>App</title><div id=root></div><script src=/app.js></script>"
 
 
 class World:

@@ -13,7 +13,7 @@ from crawler.page import Exchange
 from frontier.domains import domain_of
 from tests.simulation.loop import Breach, History, SimClock, SimLoop, Universe
 from tests.simulation.network import EPOCH_MS
-from tests.simulation.scenario import Scenario, World
+from tests.simulation.scenario import SHELL, Scenario, World
 
 BY_BROWSER, BROWSER_AT_ONCE = "x-browser-of", 2
 """The field of requests of pages in browsers, with the domain of the page; and how many may be in flight."""
@@ -48,6 +48,7 @@ class Sites:
         self.rng = random.Random(f"sites {scenario.seed}")
         self.requests: Counter[str] = Counter()
         self._parallel = scenario.parallel
+        self._has_shells = scenario.renders > 0
         self._latest: dict[str, list[Response]] = {}  # domain -> its latest responses
         self.unsure_until = 0.0  # until then, leases and delays may be unknown to the server, which has lost writes
 
@@ -56,6 +57,10 @@ class Sites:
         """All pages of domains of the crawl."""
         resources = self._world.resources.values()
         return [one.url for one in resources if self._world.may_hold(one.domain)]
+
+    def shown(self, url: str) -> bytes:
+        """The DOM of the page at `url`."""
+        return self._world.resources[url].answer[2]
 
     def receive(self, replica: str, url: str, lasting_s: float, fields: Mapping[str, str]) -> Response:
         """A request with these header `fields` (in lower case) arrives now and is answered after `lasting_s`."""
@@ -119,7 +124,9 @@ class Sites:
         if "/private/" in url and self._world.robots[domain][1] is not None:
             raise Breach("I3", f"{url} is requested, which robots.txt denies", domain)
         resource = self._world.resources[url]
-        return (resource.status, (), b"") if self.requests[url] <= resource.fails else resource.answer
+        if self.requests[url] <= resource.fails:
+            return resource.status, (), b""
+        return SHELL if self._has_shells and resource.is_shell else resource.answer
 
 
 class SimFetcher:
