@@ -55,11 +55,13 @@ def with_remedy(error: str) -> str:
 
 
 def eviction_warning(policy: str, evicted: int = 0) -> str:
-    """What to say about a server with this maxmemory-policy that has evicted so many keys; "" if it evicts none."""
-    if policy in ("", "noeviction"):
-        return ""
-    remedy = "CONFIG SET maxmemory-policy noeviction"
+    """What to say about a server with this maxmemory-policy, "" for one that evicts nothing, that has evicted so many keys
+    of which none were restored; "" for nothing."""
+    may_evict, remedy = policy not in ("", "noeviction"), "CONFIG SET maxmemory-policy noeviction"
     if evicted:
-        lost = f"Redis has evicted {count_of(evicted, 'key')} (maxmemory-policy {policy}), so URLs may be missing"
-        return f"{lost}: {remedy}, then `crawler repair --evicted`"
+        of_policy, first = (f" (maxmemory-policy {policy})", f"{remedy}, then ") if may_evict else ("", "")
+        lost = f"Redis has evicted {count_of(evicted, 'key')}{of_policy}, so URLs may be missing"
+        return f"{lost}: {first}`crawler repair --evicted`"
+    if not may_evict:
+        return ""
     return f"Redis may evict keys (maxmemory-policy {policy}), which loses URLs without an error: {remedy}"

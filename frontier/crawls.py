@@ -21,6 +21,7 @@ from frontier.errors import (
     BadInput,
     CrawlLost,
     CrawlResharded,
+    FrontierError,
     NoSuchCrawl,
     Resharding,
     SchemaMismatch,
@@ -29,7 +30,7 @@ from frontier.errors import (
 from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, shard_number, tokens_of
 from frontier.scripts import CREATE_CRAWL, KEEP_TYPES, SAVE_SETTINGS, Reply, command, script_call
 from frontier.shards import found_keys, identify_shards
-from frontier.store import Store, ask, batched, pairs
+from frontier.store import RedisStore, Store, ask, batched, pairs
 
 MOST_FIELDS = 5_000
 """Fields of all data sets whose types are kept, at about 70 bytes each. A program that invents names of fields, such as a
@@ -300,6 +301,22 @@ async def compare_suffix_list(store: Store, crawl: Crawl) -> str:
         f"the Public Suffix List is {here.partition(' ')[2]}, and another replica of crawl {crawl.name!r} used {date}: "
         "URLs whose domain differs may be fetched twice, so give all replicas the same list"
     )
+
+
+_EVICTED = "evicted"
+
+
+async def evicted_keys(store: RedisStore, keys: CrawlKeys, restored: bool = False) -> int:
+    """Return how many keys the server has evicted since the crawl began or was last `restored`, of whatever crawl, also
+    if it evicts none any more. They are remembered, because its counter begins again when it restarts. Raises RedisAway."""
+    counter = int((await store.info("stats")).get("evicted_keys", 0))
+    ((known, exists),) = await store.send([command("HMGET", keys.meta, _EVICTED, "fingerprint_key")])
+    before, evicted = map(int, known.split()) if known else (0 if store.eviction_policy else counter, 0)
+    evicted = 0 if restored else evicted + (counter - before if counter >= before else counter)
+    if exists and known != (now := f"{counter} {evicted}".encode()):
+        with contextlib.suppress(FrontierError):  # a later reader remembers it
+            await store.send([command("HSET", keys.meta, _EVICTED, now)])
+    return evicted
 
 
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:

@@ -46,7 +46,7 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import ReplicaTable
 from crawler.wording import eviction_warning
-from frontier.crawls import Crawl, compare_suffix_list, mark_local, open_crawl, verify_crawl
+from frontier.crawls import Crawl, compare_suffix_list, evicted_keys, mark_local, open_crawl, verify_crawl
 from frontier.errors import (
     CrawlLost,
     CrawlResharded,
@@ -360,8 +360,8 @@ class Run:
         """Add to `failure` that Redis has evicted keys, if it has."""
         store = self._replica.store
         with contextlib.suppress(FrontierError):
-            evicted = int((await store.info("stats")).get("evicted_keys", 0))
-            if evicted and (warning := eviction_warning(store.eviction_policy or "changed since", evicted)):
+            evicted = await evicted_keys(store, self._replica.crawl.keys)
+            if evicted and (warning := eviction_warning(store.eviction_policy, evicted)):
                 failure.reword(f"{failure}. {warning}")
 
     async def _start(self) -> bool:

@@ -338,7 +338,7 @@ class CrawlAccess:
                     f"{local.out}/ has its output; to restore it, with its settings: {self._command('repair')} -f FILE; "
                     f"to start from nothing: {create}"
                 )
-            if store.eviction_policy and (evicted := int((await store.info("stats")).get("evicted_keys", 0))):
+            if evicted := int((await store.info("stats")).get("evicted_keys", 0)):
                 advice = f"{eviction_warning(store.eviction_policy, evicted)}; if there was none, {advice}"
             raise UserError(f"no crawl named {self.crawl!r} {place}{others}; {advice}") from error
 

@@ -56,7 +56,7 @@ from crawler.sinks.upload import PostProcessor
 from crawler.sinks.volume import Volume
 from crawler.wording import count_of
 from frontier.control import Control
-from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate_crawl
+from frontier.crawls import Crawl, FieldTypes, crawl_clock, evicted_keys, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl
 from frontier.repair import Ended, Repair, clear_shards
@@ -132,12 +132,15 @@ def repair(
                         "replicas of the crawl run, or ran a moment ago: stop them with `crawler stop` first"
                     )
                 await clear_shards(store, opened.keys)
-            elif (number := int((await store.info("stats")).get("evicted_keys", 0))) and folders:
+            elif (number := await evicted_keys(store, opened.keys)) and folders:
                 note(
-                    f"Redis has evicted {count_of(number, 'key')} since it was started: if they were of this crawl, single "
-                    "URLs are missing from any shard, which only --evicted restores"
+                    f"Redis has evicted {count_of(number, 'key')}: if they were of this crawl, single URLs are missing "
+                    "from any shard, which only --evicted restores"
                 )
-            return await _repair(store, opened, access, seeds, folders)
+            result = await _repair(store, opened, access, seeds, folders)
+            if evicted:
+                await evicted_keys(store, opened.keys, restored=True)
+            return result
 
     result = run_until_signal(work())
     if seeds and not result.shards:

@@ -27,7 +27,7 @@ from crawler.wording import count_of, eviction_warning, redis_remedy
 from frontier.clock import Clock, crawl_ms
 from frontier.cluster import UNSERVED
 from frontier.control import Control
-from frontier.crawls import Crawl, FieldTypes, open_crawl
+from frontier.crawls import Crawl, FieldTypes, evicted_keys, open_crawl
 from frontier.errors import FrontierError
 from frontier.keys import CrawlKeys, with_identity
 from frontier.scripts import command
@@ -176,10 +176,10 @@ class CrawlReader:
             remedies = [f"{error}; {redis_remedy(error)}" for error in refusals.values()]
             unknown = "replicas wait, and cannot report while that lasts; they go on by themselves"
             return Condition("Redis refuses writes", "bad", [*remedies, unknown])
-        if policy := self._store.eviction_policy:
-            with contextlib.suppress(FrontierError):
-                evicted = int((await self._store.info("stats")).get("evicted_keys", 0))
-                return Condition("running", "bad" if evicted else "warn", [eviction_warning(policy, evicted)])
+        with contextlib.suppress(FrontierError):
+            evicted = await evicted_keys(self._store, self._keys)
+            if warning := eviction_warning(self._store.eviction_policy, evicted):
+                return Condition("running", "bad" if evicted else "warn", [warning])
         return None
 
     async def _reopen(self) -> None:
@@ -211,7 +211,7 @@ class CrawlReader:
                 condition = replace(trouble, obstacles=trouble.obstacles + condition.obstacles)
             else:
                 condition = replace(condition, obstacles=trouble.obstacles + condition.obstacles)
-                if condition.level == "good":
+                if condition.level != "bad":
                     condition = replace(condition, level=trouble.level)
         if condition.word in _WITH_LOST and (silent := lost_replicas_in_words(self._lost)):
             level = "warn" if condition.level == "good" else condition.level

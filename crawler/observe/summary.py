@@ -23,6 +23,7 @@ from crawler.observe.health import health_records, total_ages
 from crawler.redis_retry import RedisRetry
 from frontier.clock import Clock, ServerClock
 from frontier.counters import Counts, DomainDelay, DomainSample, counts_of, domain_delays, survey
+from frontier.crawls import evicted_keys
 from frontier.keys import CrawlKeys
 from frontier.peers import View, running_ms
 from frontier.scripts import command
@@ -296,6 +297,7 @@ class SummaryWriter:
             await self._clock.sleep(self._period_s)
 
     async def _write(self, view: View) -> Summary:
+        await evicted_keys(self._store, self._keys)  # remembers them
         before = self.latest or await load(self._store, self._keys)
         live = {member.replica for member in view.roster}
         summary = followed(await take(self._store, self._keys, self._server_clock.now_ms(), view.me, live), before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,7 +111,8 @@ def test_a_crawl_whose_record_was_evicted_is_not_only_called_unknown(
 def test_evicted_keys_are_named_and_restored_from_the_output(
     crawl: Hand, typed: Typed, admin: redis.Redis, tmp_path: Path
 ) -> None:
-    """Single keys are gone from shards that are there, so no shard counts as lost, and the crawl would never end."""
+    """Single keys are gone from shards that are there, so no shard counts as lost, and the crawl would never end. The loss
+    is named until it is restored, also if the server evicts nothing any more, or was restarted."""
     line = {"domain": "a.test", "outcome": "done", "reason": "ok", "depth": 0, "replica": "r1", "status": 200}
     (tmp_path / "a.pages.jsonl").write_text(
         json.dumps({**line, "url": "https://a.test/1", "links": ["https://a.test/3"]}) + "\n"
@@ -128,6 +130,23 @@ def test_evicted_keys_are_named_and_restored_from_the_output(
     crawl.with_store(evict)
     assert crawl.json("repair", "--archive", str(tmp_path), *seeds)["shards"] == []
     assert crawl.with_store(queued) == [0, 1]
+    assert crawl.json("status")["condition"]["level"] != "bad"
+    admin.set("of somebody else", "x" * 100_000)
+    admin.config_set("maxmemory-policy", "volatile-lru")
+    admin.expire("of somebody else", 10_000)
+    admin.config_set("maxmemory", admin.info("memory")["used_memory"] - 50_000)
+    for _ in range(100):
+        if admin.info("stats")["evicted_keys"]:
+            break
+        with contextlib.suppress(redis.exceptions.OutOfMemoryError):
+            admin.set("x", "y", ex=100)
+    admin.config_set("maxmemory", 0)
+    admin.config_set("maxmemory-policy", "noeviction")
+    for _ in range(2):
+        condition = crawl.json("status")["condition"]
+        assert condition["level"] == "bad"
+        assert "Redis has evicted" in condition["obstacles"][0]
+        admin.config_resetstat()  # as a restart does
     keys = f"{{{crawl.crawl}}}:peers:health"
     admin.zadd(keys, {"r1": 0})
     admin.set(f"{keys}:r1", REPLICA)
@@ -138,4 +157,5 @@ def test_evicted_keys_are_named_and_restored_from_the_output(
     assert (repaired["restored"], repaired["queued"]) == (1, 3)
     assert crawl.with_store(queued) == [2, 1]
     status = crawl.json("status")
+    assert "evicted" not in str(status["condition"])
     assert (status["accepted"], status["done"], status["open"], status["shards_lost"]) == (4, 1, 3, 0)
