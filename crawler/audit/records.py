@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
 from crawler.http_head import Head
-from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
+from crawler.identity.published import KEY_SET_FIELD
 from crawler.page import content_coding
 from crawler.sinks.cdxj import index_path
 from crawler.sinks.compression import READ_SUFFIXES
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
 _RESPONSES = WarcRecordType.response | WarcRecordType.revisit
 WANTED = _RESPONSES | WarcRecordType.warcinfo | WarcRecordType.request | WarcRecordType.metadata
 UNKNOWN_ADDRESS = ""
+LONGEST_HEAD = 65_536  # bytes of a request that are read to check its signature
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
 """Redirects of a robots.txt are followed unchanged, including tracking parameters."""
 
@@ -95,42 +95,36 @@ class Signatures:
         if not bodies:
             return
         # These need optional packages.
-        from crawler.identity.signatures import NotDecided  # noqa: PLC0415
-        from crawler.identity.web_bot_auth import read_key_set  # noqa: PLC0415
+        from crawler.identity.web_bot_auth import NotValid, read_key_set  # noqa: PLC0415
 
         self._keys = {}
         try:
             for body in bodies:
-                self._keys = {**self._keys, **read_key_set(body, source="the key set in the warcinfo record")}
-        except NotDecided as error:
+                self._keys = {**self._keys, **read_key_set(body)}
+        except NotValid as error:
             self._unusable = str(error)
 
     def note_unsigned(self, url: str, at: float) -> None:
         self._without_keys.append((url, at))
 
-    def check(self, url: str, at: float, head: bytes) -> None:
-        """Check the signature of the request `head`, sent to `url` at `at`, in seconds since 1970."""
+    def check(self, url: str, at: float, request: bytes) -> None:
+        """Check the signature of `request`, as it was sent to `url` at `at`, in seconds since 1970."""
         # As above.
-        from crawler.identity.signatures import Message, NotDecided, NotValid  # noqa: PLC0415
-        from crawler.identity.web_bot_auth import check_request  # noqa: PLC0415
+        from crawler.identity.web_bot_auth import NotValid, check_request  # noqa: PLC0415
 
         self.checked += 1
         self._since = min(self._since, at)
         if self._unusable:
             self.bad.append(BadSignature(url, at, self._unusable))
             return
-        keys = self._keys or {}
         try:
-            message = Message.from_head(head.decode("latin-1"), urlsplit(url).scheme)
-            found = check_request(message, lambda _: keys, at, "the key set in the warcinfo record")
-        except (NotValid, NotDecided) as error:
+            nonce = check_request(request, self._keys or {}, at)
+        except NotValid as error:
             self.bad.append(BadSignature(url, at, str(error)))
             return
-        for one in found:
-            if one.nonce and one.nonce in self._nonces:
-                self.bad.append(BadSignature(url, at, "another request has the same nonce"))
-            if one.nonce:
-                self._nonces.add(one.nonce)
+        if nonce in self._nonces:
+            self.bad.append(BadSignature(url, at, "another request has the same nonce"))
+        self._nonces.add(nonce)
 
 
 _OF_BROWSERS = frozenset({"script", "stylesheet", "xhr", "frame", "image", "font"})

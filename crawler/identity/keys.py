@@ -18,7 +18,7 @@ from pathlib import Path
 from crawler.errors import UserError
 
 try:
-    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -142,7 +142,17 @@ def read_key(path: Path) -> SigningKey:
 
 def public_key(x: str) -> PublicKey:
     """Return the key whose public part is `x` in base64url. Raises ValueError if there is none."""
-    return Ed25519PublicKey.from_public_bytes(unbase64url(x))
+    raw = b64decode(x + "=" * (-len(x) % 4), altchars=b"-_", validate=True)
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+def fits(signature: str, message: bytes, key: PublicKey) -> bool:
+    """Whether `key` made the `signature` of `message`, which is in base64."""
+    try:
+        key.verify(b64decode(signature), message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
 
 
 def thumbprint(x: str) -> str:
@@ -154,11 +164,6 @@ def thumbprint(x: str) -> str:
 def base64url(data: bytes) -> str:
     """Return `data` in base64url without padding (RFC 7515 2)."""
     return urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def unbase64url(text: str) -> bytes:
-    """The reverse. Raises ValueError for other text."""
-    return b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 def base64(data: bytes) -> str:

@@ -11,9 +11,6 @@ KEY_SET_FIELD = "http-message-signatures-directory"
 LONGEST_VALIDITY_S = 86_400
 """Seconds for which a signature may be valid: the draft recommends that it expires within 24 hours."""
 
-LONGEST_HEAD = 65_536
-"""Bytes of a request that are read to check its signature."""
-
 
 def is_https_url(url: str) -> bool:
     """Whether `url` is an https URL that others can fetch, and that can be a string in a header: ASCII without quotes."""

@@ -15,27 +15,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from crawler.identity.keys import PUBLISHED_KEYS, PublicKey, SigningKey, base64, public_key, thumbprint
-from crawler.identity.published import LONGEST_VALIDITY_S, is_https_url
-from crawler.identity.signatures import (
-    Message,
-    NotDecided,
-    NotValid,
-    Signature,
-    authority,
-    check,
-    dictionary,
-    signatures_of,
-)
+from crawler.errors import UserError
+from crawler.http_head import HEAD_END, parse_head
+from crawler.identity.keys import PublicKey, SigningKey, base64, fits, public_key, thumbprint
 
 TAG, DIRECTORY_TAG = "web-bot-auth", "http-message-signatures-directory"
-WELL_KNOWN = "/.well-known/http-message-signatures-directory"
 MEDIA_TYPE = "application/http-message-signatures-directory+json"
 LABEL = "sig1"
 NONCE_BYTES = 18
@@ -43,22 +33,33 @@ NONCE_BYTES = 18
 CLOCK_SKEW_S = 5
 """Seconds by which the clock of the signer may be ahead."""
 
-LONGEST_DIRECTORY, MOST_KEYS = 65_536, 100
-"""Bytes and keys of a directory that is read ("Server-Side Request Forgery")."""
-
 Keys = Mapping[str, PublicKey]
-"""The keys of a directory by their thumbprints."""
+"""The keys of a replica by their thumbprints."""
+
+_FIELDS = tuple(
+    re.compile(rf"{LABEL}={value}")
+    for value in (
+        r'"([^"]*)"',
+        rf'(\([^)]*\);created=(\d{{1,12}});expires=(\d{{1,12}});nonce="([^"]*)";keyid="([^"]*)";alg="ed25519";tag="{TAG}")',
+        r":([A-Za-z0-9+/=]*):",
+    )
+)
+"""Signature-Agent, Signature-Input and Signature as `RequestSigner` writes them."""
+
+_REQUEST_LINE = re.compile(r"([A-Z]+) (?:https?://[^/? ]+)?(/?[^ ]*) HTTP/")
+"""The target is an absolute URL in a request to a proxy (RFC 9112 3.2.2)."""
 
 
-class Verified(msgspec.Struct, frozen=True):
-    """A signature that holds. Times are in seconds since 1970."""
+class NotValid(UserError):
+    """Raised for a request with a signature that does not hold, or with none."""
 
-    agent: str
-    key_id: str
-    created: int
-    expires: int
-    nonce: str
-    covers: tuple[str, ...]
+
+class _PublicKey(msgspec.Struct):
+    x: str
+
+
+class _KeySet(msgspec.Struct):
+    keys: list[_PublicKey]
 
 
 # signing
@@ -83,11 +84,7 @@ class RequestSigner:
             f';expires={created + self._lifetime_s};nonce="{base64(self._random(NONCE_BYTES))}"'
             f';keyid="{self._key.thumbprint}";alg="ed25519";tag="{TAG}"'
         )
-        covered = (
-            f'"@method": {method}\n"@authority": {host}\n"@path": {target.partition("?")[0]}\n'
-            f'"signature-agent";key="{LABEL}": "{self._directory}"\n"@signature-params": {parameters}'
-        )
-        signature = base64(self._key.sign(covered.encode()))
+        signature = base64(self._key.sign(_covered(method, host, target, self._directory, parameters)))
         return (
             f'Signature-Agent: {LABEL}="{self._directory}"\r\n'
             f"Signature-Input: {LABEL}={parameters}\r\n"
@@ -95,67 +92,49 @@ class RequestSigner:
         ).encode()
 
 
+def _covered(method: str, host: str, target: str, directory: str, parameters: str) -> bytes:
+    """The text that a signature covers (RFC 9421 2.5)."""
+    return (
+        f'"@method": {method}\n"@authority": {host}\n"@path": {target.partition("?")[0] or "/"}\n'
+        f'"signature-agent";key="{LABEL}": "{directory}"\n"@signature-params": {parameters}'
+    ).encode()
+
+
 # checking a request
 
 
-def check_request(message: Message, find_keys: Callable[[str], Keys], now: float, source: str = "") -> list[Verified]:
-    """Check the signatures of the request `message` as a site would at `now`, in seconds since 1970 ("Validating Message
-    Signature"). `find_keys` returns the keys of a directory. `source`: what has the keys, if it is not the directory
-    itself, for messages. Raises NotValid and NotDecided."""
-    signatures = [signature for signature in signatures_of(message) if signature.text("tag") == TAG]
-    if not signatures:
-        raise NotDecided(f"the request has no signature with the tag {TAG!r}")
-    return [_check_one(message, signature, find_keys, now, source) for signature in signatures]
+def check_request(sent: bytes, keys: Keys, now: float) -> str:
+    """Check a request that `RequestSigner` has signed, as it was `sent` at `now` (seconds since 1970). Returns the nonce.
+    Raises NotValid."""
+    head = parse_head(HEAD_END.split(sent, 1)[0] + b"\n")
+    names = (b"signature-agent", b"signature-input", b"signature")
+    found = [pattern.fullmatch(head.get_list(name)) for pattern, name in zip(_FIELDS, names, strict=True)]
+    agent, inputs, value = found
+    first = _REQUEST_LINE.match(sent.decode("latin-1"))
+    if agent is None or inputs is None or value is None or first is None:
+        raise NotValid("the request is not signed")
+    parameters, created, expires, nonce, key_id = inputs.groups()
+    if int(created) > now + CLOCK_SKEW_S:
+        raise NotValid(
+            f"the signature was created {int(created) - now:.0f} s in the future: check the clock of the signer"
+        )
+    if int(expires) <= now:
+        raise NotValid(f"the signature expired {now - int(expires):.0f} s ago")
+    if key_id not in keys:
+        raise NotValid(f"the key {key_id} is not in the key set in the warcinfo record")
+    covered = _covered(first[1], head.get_list(b"host"), first[2] or "/", agent[1], parameters)
+    if not fits(value[1], covered, keys[key_id]):
+        raise NotValid("the signature does not fit the request: it was changed, or signed with another key")
+    return nonce
 
 
-def _check_one(
-    message: Message, signature: Signature, find_keys: Callable[[str], Keys], now: float, source: str
-) -> Verified:
-    agent = agent_of(message, signature)
-    if not (signature.covers("@authority") or signature.covers("@target-uri")):
-        raise NotValid("the signature covers neither @authority nor @target-uri, so it would fit a request to any site")
-    created, expires, key_id = signature.time("created"), signature.time("expires"), signature.text("keyid")
-    if created > now + CLOCK_SKEW_S:
-        raise NotValid(f"the signature was created {created - now:.0f} s in the future: check the clock of the signer")
-    if expires <= now:
-        raise NotValid(f"the signature expired {now - expires:.0f} s ago")
-    if expires - created > LONGEST_VALIDITY_S:
-        raise NotValid("the signature is valid for more than 24 hours")
-    if not key_id:
-        raise NotValid("the signature does not name its key (keyid)")
-    key = find_keys(agent).get(key_id)
-    if key is None and signature.parameters.get("alg", "ed25519") != "ed25519":
-        algorithm = signature.text("alg")
-        raise NotDecided(f"the signature by {key_id} has the algorithm {algorithm!r}, and only ed25519 can be checked")
-    if key is None:
-        raise NotDecided(f"the key {key_id} is not in {source or f'the directory at {agent}'}")
-    check(message, signature, key)
-    covers = tuple(name for name, _ in signature.components)
-    return Verified(agent, key_id, created, expires, signature.text("nonce"), covers)
-
-
-def agent_of(message: Message, signature: Signature) -> str:
-    """Return the URL of the directory that `signature` names and covers ("Signature-Agent"). Raises NotValid."""
-    header = message.field("signature-agent")
-    if header is None:
-        raise NotValid("the request has no field Signature-Agent")
-    if header.startswith('"'):  # of earlier revisions
-        member: Any = dictionary(Message((("agent", f"agent={header}"),)), "agent").get("agent")
-        is_covered = signature.covers("signature-agent")
-    else:
-        member = dictionary(message, "signature-agent").get(signature.label)
-        is_covered = signature.covers("signature-agent", key=signature.label)
-        if member is None:  # a proxy may have changed the label: the key that is covered counts ("Labeling")
-            labels = [options.get("key") for name, options in signature.components if name == "signature-agent"]
-            member = dictionary(message, "signature-agent").get(str(labels[0])) if len(labels) == 1 else None
-            is_covered = member is not None
-    if member is None or not isinstance(member[0], str) or member[1]:
-        raise NotValid(f"Signature-Agent has no URL for the signature {signature.label!r}")
-    if not is_covered:
-        raise NotValid("the signature does not cover Signature-Agent")
-    if not is_https_url(member[0]):
-        raise NotValid(f"Signature-Agent: {member[0]!r} is not an https URL")
-    return str(member[0])
+def read_key_set(body: bytes) -> Keys:
+    """Return the keys in `body`, as `key_set` has written it into a warcinfo record. Raises NotValid."""
+    try:
+        entries = msgspec.json.decode(body, type=_KeySet).keys
+        return {thumbprint(entry.x): public_key(entry.x) for entry in entries}
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise NotValid(f"the key set in the warcinfo record cannot be read: {error}") from error
 
 
 # the directory
@@ -178,7 +157,7 @@ def signed_directory(keys: Sequence[SigningKey], url: str, now: float, lifetime_
     """Return the directory with `keys` for the directory's `url`, with one signature per key ("Possession Proof on the
     Directory Response"). They are valid from `now` (seconds since 1970) for `lifetime_s` seconds."""
     body, created = key_set(keys), int(now)
-    digest = content_digest(body)
+    digest = f"sha-256=:{base64(hashlib.sha256(body).digest())}:"  # RFC 9530 2
     inputs, values = [], []
     for number, key in enumerate(keys):
         parameters = (
@@ -186,7 +165,7 @@ def signed_directory(keys: Sequence[SigningKey], url: str, now: float, lifetime_
             f';keyid="{key.thumbprint}";tag="{DIRECTORY_TAG}"'
         )
         covered = (
-            f'"@authority";req: {authority(urlsplit(url).netloc, "https")}\n"content-digest": {digest}\n'
+            f'"@authority";req: {urlsplit(url).netloc.lower().removesuffix(":443")}\n"content-digest": {digest}\n'
             f'"@signature-params": {parameters}'
         )
         inputs.append(f"binding{number}={parameters}")
@@ -198,37 +177,3 @@ def signed_directory(keys: Sequence[SigningKey], url: str, now: float, lifetime_
         ("Signature", ", ".join(values)),
     )
     return SignedDirectory(body, fields)
-
-
-def content_digest(body: bytes) -> str:
-    """Return the field Content-Digest (RFC 9530 2) of `body`."""
-    return f"sha-256=:{base64(hashlib.sha256(body).digest())}:"
-
-
-def read_key_set(body: bytes, url: str = "", source: str = "") -> Keys:
-    """Return the Ed25519 keys in the directory `body`, which is at `url`. Entries that cannot be used are left out, and so
-    are keys that everyone has. `source`: where `body` comes from, if not from `url`, for messages. Raises NotDecided if it
-    is not a directory."""
-    source = source or f"the directory at {url}"
-    if len(body) > LONGEST_DIRECTORY:
-        raise NotDecided(f"{source} is longer than {LONGEST_DIRECTORY:,} bytes")
-    try:
-        entries = msgspec.json.decode(body, type=dict[str, Any]).get("keys")
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise NotDecided(f"{source} is not a JSON Web Key Set: {error}") from error
-    if not isinstance(entries, list) or len(entries) > MOST_KEYS:
-        raise NotDecided(f"{source} has no list `keys` with at most {MOST_KEYS} keys")
-    is_well_known = urlsplit(url).path == WELL_KNOWN
-    keys = {}
-    for entry in entries:
-        match entry:
-            case {"kty": "OKP", "crv": "Ed25519", "x": str(x)}:
-                name = thumbprint(x)
-                is_named_otherwise = is_well_known and entry.get("kid", name) != name
-                if is_named_otherwise or name in PUBLISHED_KEYS:
-                    continue
-                try:
-                    keys[name] = public_key(x)
-                except ValueError:
-                    continue
-    return keys
