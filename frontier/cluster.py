@@ -112,6 +112,10 @@ class NodeFacts(msgspec.Struct, frozen=True):
     nodes: tuple[Address, ...]
 
     @property
+    def version(self) -> str:
+        return self.info.get("valkey_version", self.info.get("redis_version", "?"))
+
+    @property
     def is_master(self) -> bool:
         return self.info.get("role") == "master"
 

@@ -397,45 +397,15 @@ def _judge(check: str, result: Result, found: str, remedy: str) -> Finding:
 Facts = Mapping[str, NodeFacts]
 """By name of the node."""
 
-_COMPARED: tuple[tuple[str, Callable[[NodeFacts], str], Result, str], ...] = (
-    (
-        "version",
-        lambda node: node.info.get("valkey_version", node.info.get("redis_version", "?")),
-        "doubtful",
-        "install the same version on all nodes",
-    ),
-    (
-        "append-only file",
-        lambda node: {"0": "off", "1": "on"}.get(node.info.get("aof_enabled", ""), "?"),
-        "bad",
-        "CONFIG SET appendonly yes on those without: they lose what they hold if they are killed",
-    ),
-    (
-        "appendfsync",
-        lambda node: node.settings.get("appendfsync", "?"),
-        "doubtful",
-        "CONFIG SET appendfsync to the same on all nodes: after a failover, the weakest one counts",
-    ),
-    (
-        "snapshots",
-        lambda node: node.settings.get("save", "?") or "off",
-        "doubtful",
-        "CONFIG SET save to the same on all nodes",
-    ),
-    (
-        "memory policy",
-        lambda node: node.info.get("maxmemory_policy", "?"),
-        "bad",
-        "CONFIG SET maxmemory-policy noeviction on all nodes: others lose URLs silently",
-    ),
-    (
-        "memory limit",
-        lambda node: _mebibytes(node.info.get("maxmemory", "0")),
-        "doubtful",
-        "CONFIG SET maxmemory to the same on all nodes: a failover moves the data of one to another",
-    ),
-)
-"""What is compared, its value, how bad a difference is, and what to do about it."""
+_COMPARED: Mapping[str, Result] = {
+    "version": "doubtful",
+    "appendonly": "bad",
+    "appendfsync": "doubtful",
+    "save": "doubtful",
+    "maxmemory": "doubtful",
+    "maxmemory-policy": "bad",
+}
+"""Settings of the nodes -> how bad a difference is: after a failover, the weakest one counts."""
 
 
 def compare(found: Mapping[str, NodeFacts | FrontierError], replicas_ack: int) -> list[Finding]:
@@ -502,12 +472,14 @@ def _clocks(facts: Facts) -> Iterator[Finding]:
 
 
 def _differences(facts: Facts) -> Iterator[Finding]:
-    for what, value_of, result, remedy in _COMPARED:
+    for what, result in _COMPARED.items():
         by_value: dict[str, list[str]] = {}
         for name, node in facts.items():
-            by_value.setdefault(value_of(node), []).append(name)
+            value = node.version if what == "version" else node.settings.get(what, "?")
+            by_value.setdefault(value or '""', []).append(name)
         if len(by_value) > 1:
-            yield Finding(f"Redis nodes: {what}", result, _shares(by_value), remedy)
+            change = "install the same version" if what == "version" else f"CONFIG SET {what} to the same"
+            yield Finding(f"Redis nodes: {what}", result, _shares(by_value), f"{change} on all nodes")
 
 
 def _replicas(facts: Facts, replicas_ack: int) -> Iterator[Finding]:
@@ -536,7 +508,3 @@ def _shares(by_value: Mapping[str, list[str]]) -> str:
     *rare, (most, many) = sorted(by_value.items(), key=lambda item: len(item[1]))
     shares = [f"{value} at {', '.join(sorted(names))}" for value, names in rare]
     return "; ".join([*shares, f"{most} at {len(many)} {'others' if rare else 'nodes'}"])
-
-
-def _mebibytes(limit: str) -> str:
-    return "none" if limit == "0" else f"{int(limit) / 2**20:.0f} MiB"
