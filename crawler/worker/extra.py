@@ -58,6 +58,10 @@ WAY_S = 0.2
 """How long a domain that others want rests at least, also with a shorter delay: they look again within half of that time
 (`crawler.worker.request.LONGEST_MS`), and before that this replica would have leased it again."""
 
+PAGE_WAIT_S = 2.0
+"""How long requests for pages of other domains let one for an own page of a domain go first when both are due. No worker
+may be free for that."""
+
 BROWSER_WAIT_S = 2.0
 """How long a request of a page in a browser may wait for a slot at an address."""
 
@@ -76,8 +80,8 @@ class PageVisit:
     """The visit to a page of `leased` while the page is handled. `until`: when its time is over, in monotonic seconds.
     `is_interrupted`: the page has to be fetched again; `may_pass`: so it is if its handler fails, because a request
     failed for a reason that may pass. `browser`: how requests are made if a browser makes them; None if a handler does.
-    `own_requests`: how many a browser has made to the domain of the page; `reserving`: how many requests wait for a
-    reservation."""
+    `own_requests`: how many a browser has made to the domain of the page; `was_held_up`: a request has waited for a
+    reservation, or for other requests under a lease."""
 
     requests_of: ExtraRequests
     leased: LeasedDomain
@@ -90,7 +94,7 @@ class PageVisit:
     is_over: bool = False
     is_interrupted: bool = False
     may_pass: bool = False
-    reserving: int = 0
+    was_held_up: bool = False
     callers: set[asyncio.Task[object]] = field(default_factory=set)
 
     async def send(self, request: HttpRequest) -> Exchange:
@@ -104,7 +108,7 @@ class PageVisit:
     def end(self) -> None:
         """End the visit. Requests that nobody has awaited are cancelled."""
         self.is_over = True
-        self.may_pass |= self.reserving > 0  # the handler took too long for that
+        self.may_pass |= self.was_held_up and bool(self.callers)  # the handler took too long for that
         self.leased.in_browser -= self.browser is not None
         for caller in self.callers:
             caller.cancel()
@@ -176,7 +180,7 @@ class ExtraRequests:
             return exchange
         except (Refused, FetchFailed) as error:
             result = error.reason
-            visit.may_pass |= may_pass(error)
+            visit.may_pass |= may_pass(error) or (error.reason == "too_late" and visit.was_held_up)
             raise
         finally:
             IS_EXTRA.set(False)
@@ -272,11 +276,18 @@ class ExtraRequests:
 
     async def make_way(self, wanted: Collection[str]) -> None:
         """Let others make requests to the domains `wanted`, for which they wait. Leases under which no page is handled end
-        after the request in flight, and the others are opened. Those of pages in browsers keep their turns so long."""
-        waited_for = [leased for domain in wanted if (leased := self.held.of(domain)) is not None]
+        after the request in flight, and the others are opened. Those of pages in browsers keep their turns so long, and
+        new ones make one request first."""
+        now = self.runtime.now()
+        waited_for = [
+            leased
+            for domain in wanted
+            if (leased := self.held.of(domain)) is not None
+            and (leased.busy or leased.ended_at > -math.inf or now > leased.next_at + PAGE_WAIT_S)
+        ]
         for leased in waited_for:
             if not leased.makes_way:
-                leased.wait_at_least_until(self.runtime.now() + WAY_S)
+                leased.wait_at_least_until(now + WAY_S)
         self.turns.leases.close(waited_for)
         for leased in waited_for:
             leased.makes_way = True
@@ -317,18 +328,26 @@ class ExtraRequests:
     async def _turn_under_lease(self, visit: PageVisit, leased: LeasedDomain) -> AsyncIterator[bool]:
         """A block in which `leased` has no other request in flight, unless it may have several. Yields False if its lease
         ends before."""
+        is_guest = leased is not visit.leased
         leased.extras += 1
+        leased.guests += is_guest
+        last_end = leased.ended_at
         try:
             while True:
+                visit.was_held_up |= leased.ended_at != last_end
                 self._check(visit, leased.next_at)
                 if not self._is_usable(visit, leased):
                     yield False
                     return
                 wait_s = leased.next_at - self.runtime.now()
                 is_loading = leased.in_browser > 0 and visit.browser is None  # another page, without turns
-                if wait_s <= 0 and leased.requesting < leased.concurrency and not is_loading:
+                has_others = leased.is_queued or leased.extras > leased.guests
+                is_page_first = is_guest and leased.pages_next and has_others and wait_s > -PAGE_WAIT_S
+                is_free = leased.requesting < leased.concurrency and not is_loading
+                if wait_s <= 0 and is_free and not is_page_first:
                     break
-                await leased.until_turn_ends(wait_s if wait_s > 0 else None)
+                await leased.until_turn_ends(wait_s if wait_s > 0 else PAGE_WAIT_S if is_free else None)
+            leased.pages_next = is_guest
             leased.busy += 1
             leased.sending += 1
             try:
@@ -338,39 +357,31 @@ class ExtraRequests:
                 leased.sending -= 1
         finally:
             leased.extras -= 1
+            leased.guests -= is_guest
             self.turns.next(leased)
 
     @asynccontextmanager
     async def _turn_with_reservation(self, visit: PageVisit, guest: LeasedDomain) -> AsyncIterator[bool]:
         """A block in which nobody else makes a request to the domain of `guest`. Yields False if this replica has leased
         the domain."""
-        is_waiting = True
-        visit.reserving += 1
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
-        try:
-            line = self._lines.setdefault(guest.domain, asyncio.Lock())
-            async with line:
-                held: Reservation | None = None
-                try:
-                    held = await self._reserve(visit, door, guest.domain)
-                    is_waiting = False
-                    visit.reserving -= 1
-                    if held is not None:
-                        guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
-                        guest.next_at = self.runtime.now()
-                    yield held is not None
-                finally:
-                    if (reserved := door.reservation) is not None:
-                        sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
-                        next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
-                        ending = asyncio.create_task(self.foreign.end(reserved, self.runtime.server_ms(next_at)))
-                        self._ending.add(ending)
-                        ending.add_done_callback(self._ending.discard)
-        except (asyncio.CancelledError, Refused):
-            visit.may_pass |= is_waiting
-            raise
-        finally:
-            visit.reserving -= is_waiting
+        visit.was_held_up = True
+        line = self._lines.setdefault(guest.domain, asyncio.Lock())
+        async with line:
+            held: Reservation | None = None
+            try:
+                held = await self._reserve(visit, door, guest.domain)
+                if held is not None:
+                    guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
+                    guest.next_at = self.runtime.now()
+                yield held is not None
+            finally:
+                if (reserved := door.reservation) is not None:
+                    sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
+                    next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
+                    ending = asyncio.create_task(self.foreign.end(reserved, self.runtime.server_ms(next_at)))
+                    self._ending.add(ending)
+                    ending.add_done_callback(self._ending.discard)
 
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""

@@ -63,7 +63,9 @@ class LeasedDomain:
     handling: int = 0  # those of them that only wait for a handler of users
     held_back: int = 0  # the same, while the next page has to wait, too
     extras: int = 0  # extra requests that wait for a turn or are in flight
+    guests: int = 0  # those of them for pages of other domains
     sending: int = 0  # those of them that are in flight
+    pages_next: bool = False  # the last turn was that of a guest
     waiters: list[asyncio.Future[None]] = field(default_factory=list)  # wait until a turn has ended
     makes_way: bool = False  # no more turns under the lease: others want the domain, and reserve each request
     in_browser: int = 0  # pages that are in a browser, whose requests need no turns
@@ -118,6 +120,11 @@ class LeasedDomain:
     def occupied(self) -> int:
         """The number of workers that keep the next one from taking the domain."""
         return self.busy - self.handling
+
+    @property
+    def waits_for_extras(self) -> bool:
+        """Whether extra requests come before its next page: those of its own pages always, others in turn with pages."""
+        return self.extras > self.guests or (self.guests > 0 and not self.pages_next)
 
     @property
     def is_kept(self) -> bool:

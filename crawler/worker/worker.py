@@ -143,8 +143,7 @@ class Turns:
     pool: WorkerPool
 
     def next(self, leased: LeasedDomain) -> None:
-        """Decide what follows after a turn of `leased`, or while its page waits for a handler. Extra requests, for which
-        handlers wait, come before other pages."""
+        """Decide what follows after a turn of `leased`, or while its page waits for a handler."""
         if leased.waiters:
             leased.turn_ended()
         if leased.is_queued:
@@ -156,13 +155,14 @@ class Turns:
             self.leases.finish(leased)
         elif over:
             self.held.forget(leased)
-        elif leased.pending and not leased.extras:
+        elif leased.pending and not leased.waits_for_extras:
             self.enqueue(leased)
 
     def enqueue(self, leased: LeasedDomain) -> None:
         """Let `leased` wait for its next turn, or for a permit."""
         leased.is_queued = True
         if leased.wants_permit:
+            leased.pages_next = False  # guests do not wait for permits, which pages that wait for them may hold
             self.permits.wait(leased)
         else:
             self.queue.put(leased)
@@ -223,10 +223,11 @@ class Worker:
 
     async def _give_turn(self, leased: LeasedDomain) -> None:
         now = self.runtime.now()
-        if leased.extras:
+        if leased.waits_for_extras or (leased.sending and leased.requesting >= leased.concurrency):
             leased.is_queued = False
             leased.turn_ended()
             return
+        leased.pages_next = False
         if self.committer.holds_up(leased):
             leased.wait_at_least_until(now + REST_S)
             if leased.holds(now):

@@ -278,6 +278,42 @@ async def page(page: ParsedPage, crawl: Handle) -> None:
 
 
 @pytest.mark.long
+def test_pages_of_a_site_go_on_while_handlers_of_another_request_it_all_the_time(tmp_path: Path) -> None:
+    """Whichever of two replicas has its lease: about half of eight sites are those of the other one."""
+    app = """
+import asyncio
+from crawler import Handle, ParsedPage, Router
+
+router = Router()
+
+@router.handler("//many.test/")
+async def page(page: ParsedPage, crawl: Handle) -> None:
+    for turn in range(2):
+        await asyncio.gather(*(crawl.fetch(f"http://s{number}.test/api/{turn}") for number in range(8)))
+"""
+    hosts = ["many.test", *(f"s{number}.test" for number in range(8))]
+    (tmp_path / "app.py").write_text(app)
+    pages = [f"http://{host}/product/{number}" for host in hosts for number in range(40)]
+    (tmp_path / "seeds.txt").write_text("\n".join(pages))
+    with Site(shop) as site:
+        tables = {
+            "fetch": {"host_map": site.host_map(*hosts)},
+            "politeness": {"delay": 0.1},
+            "handlers": {"app": "app:router", "timeout": 300},
+        }
+        (tmp_path / "crawl.toml").write_text(toml(tables))
+        words = [*CRAWLER, "crawl", "-f", "seeds.txt", "--settings", "crawl.toml", "--replicas", "2"]
+        done = Running(words, tmp_path, "crawl", {}).wait(600)
+    assert done.code == 0, done.err
+    for host in hosts[1:]:
+        asked = "".join(request.path[1] for request, _ in site.answered if request.host == host)
+        meanwhile = asked[: asked.rindex("a")].split("a", 10)[-1]  # without the first ten: the sites begin one by one
+        assert meanwhile.count("p") >= 6, (host, asked)
+    found = audit(read_archive(tmp_path / "crawl-out"), Rules(DelayPolicy(0.1), None, "peercrawl"))
+    assert found.breaches == []
+
+
+@pytest.mark.long
 def test_a_handler_that_took_too_long_for_a_reservation_is_called_again(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -297,6 +333,24 @@ def test_a_handler_that_took_too_long_for_a_reservation_is_called_again(
     monkeypatch.setattr(Reservations, "reserve", late_at_first)
     own = {**settings, "handlers": {"timeout": 10, "tries": 1}, "politeness": {"delay": 0, "backoff_base": 0.1}}
     assert crawled(router, own, "http://a.test/product/0").stats.done == {"ok": 1}
+
+
+@pytest.mark.long
+def test_a_handler_that_others_were_in_front_of_for_too_long_is_called_again(settings: dict[str, Any]) -> None:
+    """Three make twelve requests of half a second, in six seconds. One alone has time enough."""
+    router, tries = Router(), list[int]()
+
+    @router.handler("/product/")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        tries.append(page.tries)
+        if not page.tries:
+            await asyncio.sleep(1.5)  # until all three are here
+        for number in range(4):
+            await crawl.fetch(f"/api/{number}")
+
+    settings["politeness"] = {"delay": 0.5, "backoff_base": 0.1, "tries": 15}
+    assert crawled(router, {**settings, "handlers": {"timeout": 6, "tries": 1}}).stats.done == {"ok": 4}
+    assert max(tries) > 0
 
 
 def test_a_reservation_ends_with_the_time_of_the_handler(

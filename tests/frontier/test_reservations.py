@@ -86,6 +86,29 @@ async def test_two_reservations_do_not_meet(reservations: Reservations, time: Ma
     assert second.slot_ms == time.ms + 1_000
 
 
+async def test_urls_that_are_due_come_first_after_a_second_of_reservations(
+    frontier: Frontier, reservations: Reservations, time: ManualTime
+) -> None:
+    """Their owner has two seconds to lease them. If it does not, or has done so, reservations go on."""
+    await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+
+    async def reserve_for_a_second() -> None:
+        for _ in range(2):
+            held = await reserve(reservations)
+            time.ms = held.slot_ms
+            await reservations.end(held, time.ms + 600)
+        assert await reservations.reserve("a.test", PATIENCE_MS) == ReservationRefused(time.ms + 2_600)
+
+    await reserve_for_a_second()
+    time.ms += 2_600
+    await reserve_for_a_second()
+    time.ms += 600
+    leased, _ = await frontier.lease([0], 1, "r1", 10)
+    assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), ReservationRefused)
+    await frontier.release([Settlement(leased[0].leases[0], time.ms + 700)])
+    await reserve_for_a_second()
+
+
 async def test_a_rest_that_comes_too_late_or_twice_changes_nothing(
     store: RedisStore, frontier: Frontier, reservations: Reservations, time: ManualTime
 ) -> None:
