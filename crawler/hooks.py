@@ -1,15 +1,9 @@
 """User code in a crawl: page hooks, handlers and additional sinks. `docs/how-to/extend.md` explains how to write them.
 
-A page hook is a function that takes a `Page`. It is called for each page before the page is written and settled, in the
-archive's thread: usually once, and again if the disk was full or after a crash. It returns None, a dict of fields for
-the page's row (`extra`), or False to store the row without the body. A hook is given as an import path
-(`archive.on_page`, `--on-page`), or as the name of an entry point that an installed package declares in the group
-`peercrawl.page_hooks`.
-
-If a hook raises, only its fields are missing, and the failure is counted and logged with the URL. If a sink raises, see
-`crawler.sinks.sink`.
-
-Handlers (`crawler.handlers`) find items on pages. What they ask for is a `Handled`.
+A page hook is called for each page before the page is written and settled, in the archive's thread: usually once, and
+again if the disk was full or after a crash. It returns None, a dict of fields for the page's row (`extra`), or False to
+store the row without the body. If it raises, only its fields are missing. If a sink raises, see `crawler.sinks.sink`.
+What handlers (`crawler.handlers`) ask for is a `Handled`.
 """
 
 from __future__ import annotations

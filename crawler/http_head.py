@@ -1,19 +1,16 @@
-"""Reads the heads of HTTP responses as they are in practice, for all who need one.
-
-The client acts on a head, redaction removes values from it, an archive sets its framing aside, and exports and audits read
-it back. They have to agree on what is a field, so all of them use this module.
+"""Reads the heads of HTTP responses as they are in practice. The client, redaction, archives, exports and audits have
+to agree on what is a field, so all of them use this module.
 
 A malformed line costs no page: browsers, curl and wget read the rest. Each line becomes a field, a repaired field, or
 nothing:
 
-- Spaces before the colon are removed (RFC 9112 5.1), folded lines are joined by a space (5.2), and a NUL or a bare CR in a
-  value counts as a space (RFC 9110 5.5).
-- A line without a colon, or with a name that is not a token (RFC 9110 5.1), is dropped with the lines folded into it. So is
-  one that begins with white space right after the status line (RFC 9112 2.2).
+- Spaces before the colon are removed (RFC 9112 5.1), folded lines are joined by a space (5.2), and a NUL or a bare CR
+  in a value counts as a space (RFC 9110 5.5).
+- A line without a colon, or with a name that is not a token (RFC 9110 5.1), is dropped with the lines folded into it.
+  So is one that begins with white space right after the status line (RFC 9112 2.2).
 
-A head with such a line is not regular, and its sender may mean something else by it: do not reuse its connection.
-
-Rules for editors: every pattern here takes linear time, whatever a site sends.
+A head with such a line is not regular, and its sender may mean something else by it: do not reuse its connection. Every
+pattern here takes linear time, whatever a site sends.
 """
 
 from __future__ import annotations

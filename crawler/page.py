@@ -316,18 +316,12 @@ TextForm = Literal["off", "text", "markdown"]
 class Content(msgspec.Struct, frozen=True):
     """The content of a page. Values are None if the settings do not ask for them, or if the page has none.
 
-    `json_ld`: the blocks, unchanged; `opengraph`: keys without "og:". `near_of`: the URL of an earlier page with nearly the
-    same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
-    parsed or only that of its text is here, or if it took too long; "main" if the main text is less than half of the
-    content; "defect" after an exception.
-
+    `json_ld`: the blocks, unchanged; `opengraph`: keys without "og:". `near_of`: the URL of an earlier page with nearly
+    the same text; `is_dropped`: whether the body is therefore not stored. `cut`: see `crawler.sinks.lines.Line`.
     `text_by`: where the main text is from (`crawler.parse.main_text.MainText.by`), or `plain`: the body is text.
-    `published`: when the page says that it was published, as it is written there.
-
-    `simhash`: the fingerprint of the text to compare (`crawler.parse.text.text_to_compare`).
-
-    Two fields are only for comparing pages (`is_judged`). `compared`: the beginning of the text to compare; `heading`: the
-    first heading.
+    `published`: when the page says that it was published, as it is written there. `simhash`: the fingerprint of the
+    text to compare (`crawler.parse.text.text_to_compare`). Only for comparing pages (`is_judged`): `compared`, the
+    beginning of that text, and `heading`, the first heading.
     """
 
     description: str | None = None
@@ -354,28 +348,17 @@ UNREADABLE = Content(cut=("defect",))
 
 
 class Page(msgspec.Struct, frozen=True, gc=False):
-    """A settled URL with everything that sinks may need.
+    """A settled URL with everything that sinks may need; docs/reference/api.md describes the fields.
 
-    `exchange` is None when nothing was received: robots.txt denied the URL, or the request got no response. `links` are
-    the links found, before the scope check and deduplication. `cut` says why parts of the page are missing: see `Cut`.
-    `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so
-    nothing of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the
-    robots.txt that applies to it. In a crawl that visits pages again, `visit`: what this visit found
-    (`crawler.scope.next_visit.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
-    stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit; `next_at`: when it
-    is visited next, in whole seconds since 1970, and `visit_state`: the state of its visits until then
-    (`frontier.entries.Entry.visit`), 0 and empty if it is not visited again. `items`: what its
-    handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
-    not; `rejected`: items that were not written, all that were complete and the first others; `rejected_by`: the number
-    of all, by `RejectedItem.word`. `tag`: label and payload of the URL (`frontier.entries`); `followed`: the links that
-    were queued, by their tags, if its handler has chosen them; None if they follow from `links`. `text_digest`: the
-    fingerprint of its main text, if that tells whether the page has changed. `content`: its text and data, if they are
-    wanted and were extracted before the page is written, because that takes long. `repaired`: what of its response was
-    malformed. `unfollowed`: links that are not followed, because they or the page say nofollow. `detail`: the reason in
-    words: why the request failed, or where the redirect leads; may be empty. `put_off`:
-    if its shape brings nothing new, the name of the shape, and how many more of its pages, and of the useless ones, are to
-    be counted. `extras`: what its handler, or its browser, has fetched besides. `is_requisite`: it is no page, but what
-    pages embed (`frontier.entries.Entry.is_requisite`). `rendered`: the page in a browser, if it was rendered.
+    `exchange` is None when nothing was received. `links` are the links found, before the scope check and deduplication.
+    `is_withheld`: the owner refuses the purpose of the crawl, so nothing of the page is kept. `tag`: label and payload
+    of the URL (`frontier.entries`); `followed`: the links that were queued, by their tags, if its handler has chosen
+    them; None if they follow from `links`. `rejected`: items that were not written, all that were complete and the
+    first others; `rejected_by`: the number of all, by `RejectedItem.word`. `text_digest`: the fingerprint of its main
+    text, if that tells whether the page has changed. `content`: its text and data, if they were extracted before the
+    page is written. `unfollowed`: links that are not followed, because they or the page say nofollow. `put_off`: if its
+    shape brings nothing new, the name of the shape, and how many more of its pages, and of the useless ones, are to be
+    counted. `is_requisite`: it is no page, but what pages embed.
     """
 
     url: str

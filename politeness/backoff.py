@@ -23,18 +23,11 @@ MAX_RETRY_AFTER_S: Final = 86_400.0
 
 class BackoffPolicy(msgspec.Struct, frozen=True):
     """`base_s`: backoff after the first failure. `max_s`: the longest backoff, also with Retry-After. With the defaults
-    it is reached with the twelfth failure in a row, after a day and a half.
-
-    `jitter`: the fraction by which a backoff varies randomly, so that domains that failed together do not return
-    together.
-
-    `forgive_after_s`: how long a domain must respond well until its next failure counts as the first again. A site under
-    load may respond now and then, so a single success does not suffice.
-
-    `park_after`: number of failures in a row from which the domain counts as parked; with the defaults its backoff is
-    then 16 minutes or longer. `give_up_after`: number of failures in a row after which the domain is given up, with the
-    defaults five days after the first; None for never.
-    """
+    it is reached with the twelfth failure in a row, after a day and a half. `jitter`: the fraction by which a backoff
+    varies randomly, so that domains that failed together do not return together. `forgive_after_s`: how long a domain
+    must respond well until its next failure counts as the first again. A site under load may respond now and then, so a
+    single success does not suffice. `park_after`: failures in a row from which the domain counts as parked.
+    `give_up_after`: those after which it is given up, with the defaults five days after the first; None for never."""
 
     base_s: float = 60.0
     max_s: float = 86_400.0

@@ -17,14 +17,10 @@ MAX_DELAY_S: Final = 86_400.0
 class DelayPolicy(msgspec.Struct, frozen=True):
     """All times are in seconds, from the end of a response to the start of the next request.
 
-    `min_delay_s`: the delay of a domain that asks for none.
-
-    `crawl_delay_cap_s`: the longest Crawl-delay or Request-rate that is followed as it is; 0 ignores both. 300 s is the
-    cap of Heritrix: 288 pages a day are enough to crawl a site.
-
-    `response_share`: the delay is at least this many times the duration of the last response, up to
-    `response_share_cap_s`, so that a server that gets slower gets fewer requests. Heritrix uses 5 with a cap of 30 s,
-    Mercator used 10. With 1, a server works for us at most half of the time. 0 disables it.
+    `min_delay_s`: the delay of a domain that asks for none. `crawl_delay_cap_s`: the longest Crawl-delay or
+    Request-rate that is followed as it is (300 s as in Heritrix); 0 ignores both. `response_share`: the delay is at
+    least this many times the duration of the last response, up to `response_share_cap_s`, so that a server that gets
+    slower gets fewer requests. Heritrix uses 5 with a cap of 30 s, Mercator used 10. 0 disables it.
     """
 
     min_delay_s: float = 1.0

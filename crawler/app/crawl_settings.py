@@ -4,22 +4,14 @@ output.
 All replicas use the settings of the crawl, and a URL that they deny is settled permanently. A command with different
 settings therefore changes nothing until the user has chosen between the two.
 
-Which settings are compared: `crawler crawl` compares all its settings, including defaults, unless it names none. `seed`
-and `run` join an existing crawl. With a settings file that has tables of the crawl they compare all settings, as
-`config apply` does; without one, only those set in the environment. A command that names no setting therefore uses
-those of the crawl.
+`crawler crawl`, and any command with a settings file that has tables of the crawl, compares all settings, including
+defaults; others compare only those set in the environment and by flags, and change only these. A command that names no
+setting uses those of the crawl. `--allow` and `--port` add to the crawl's own lists, so a command without them takes
+nothing away and does not differ.
 
-Which settings may be changed: all with such a settings file; without one, only those set by flags and environment. So
-raising one limit does not reset the others. `--allow` and `--port` add to the crawl's own lists, so a command without
-them takes nothing away and does not differ.
-
-Each save of the settings increments their revision (`lua/save_settings.lua`). Replicas read the revision every second,
-together with the operator's commands. When it has changed, a replica reads the settings and applies those that can
-change while it runs (`Engine._apply`). The others wait for a restart; they are named in the log, in the health record
-and by `crawler status`. If the new settings cannot be used, nothing changes.
-
-`check_installed` checks that this machine has what a crawl needs: hooks, sinks, a scorer, optional packages, and a
-place for uploads.
+Each save of the settings increments their revision (`lua/save_settings.lua`), which replicas read every second. They
+apply what can change while they run (`Engine._apply`). The rest waits for a restart, and is named in the log and by
+`crawler status`.
 """
 
 from __future__ import annotations

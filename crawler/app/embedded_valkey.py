@@ -1,16 +1,12 @@
 """The embedded store: a Valkey server on a Unix socket in the data directory, shared by all processes that use it.
 
-The first process starts the server, further ones connect to it, and the last one stops it. Users are tracked with
-locks: each holds a shared lock on `users.lock`, which the kernel releases however the process ends. A process that gets
-the lock exclusively is the last user. A second lock, `start.lock`, makes starting and stopping exclusive. If every user
-is killed with `kill -9`, a small process that runs beside the server (`valkey_watcher`) stops it within some seconds.
+The first process starts the server, and the last one stops it. Each holds a shared lock on `users.lock`, which the
+kernel releases however the process ends; who gets it exclusively is the last user. `start.lock` makes starting and
+stopping exclusive. If every user is killed with `kill -9`, a small process beside the server (`valkey_watcher`) stops
+it.
 
-If the server itself is killed, the first user that notices and gets `start.lock` starts it again. A server that does
-not answer for `SILENT_S` is killed first. If it cannot be started (a full disk, a damaged file), its users wait, and
-try again until the cause is removed.
-
-Two servers on one folder would damage its data. The server inherits a lock on `server.lock`, which the kernel keeps
-until that server has ended, and no other is started before.
+If the server itself is killed, or does not answer for `SILENT_S`, a user starts it again. Two servers on one folder
+would damage its data, so the server inherits a lock on `server.lock`, and no other is started before it has ended.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
 """The composition root: builds the parts of a replica that crawl from their dependencies and the settings, and starts
-and stops them.
+and stops them. A simulation passes other dependencies and runs the same engine.
 
-The dependencies are everything outside the engine: Redis, the clock, HTTP and the sink. A simulation passes different
-ones and runs the same engine as production.
-
-A replica that stops waits until the servers have synced its last writes. While it runs, it repeats the writes that a
-restarted server lacks, but nobody repeats those of a replica that has ended. If they cannot be known to be safe, its
-files stay open: the next start removes the pages that are not settled.
+A replica that stops waits until the servers have synced its last writes, because nobody would repeat them after a
+restart of a server. If they cannot be known to be safe, its files stay open: the next start removes the pages that are
+not settled.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """What commands change in the queue of a crawl: seeds, the delay of a domain, the end of its backoff, failed URLs
 again.
 
-Seeds are judged before they are queued: those that the crawl's settings forbid are reported at once, with what allows
-them. A replica makes the same decision for every request (`crawler.fetch`). But it first asks for robots.txt, which is
-then unreachable, and that may change, so the seed would be tried again for minutes.
-
-Hosts are looked up in the DNS, within limits on number and time. A host that was not found, or not looked up, is left
-to the replicas, which may have another DNS. A name that only a proxy looks up (`proxy_dns` in `[[requests]]`) is never
-looked up here: what it leads to is not known here, and nobody else may learn of it.
+Seeds that the crawl's settings forbid are reported at once, with what allows them: a replica would first ask for their
+robots.txt, and try that for minutes. Hosts are looked up in the DNS, within limits on number and time; those that were
+not found are left to the replicas, which may have another DNS. A name that only a proxy looks up (`proxy_dns` in
+`[[requests]]`) is told to no name server.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """One replica: the engine that crawls, together with its metrics, logs, health record and status server; and `crawler
-run`, which runs replicas until the crawl ends or a signal arrives. One runs in this process, several in processes of
-their own.
+run`, which runs replicas until the crawl ends or a signal arrives.
 
-`crawler reshard` announces that the crawl gets another number of shards, and then waits some seconds for the requests
-in flight. A replica ends its leases, waits, and continues as a new replica in the same process. One that does not
-notice in time, because it was suspended, finds that all shards refuse it. Its last pages may not be settled then. Their
-files stay open, and the new replica asks which of them are settled, as after a crash (`crawler.sinks.recovery`). The
-new replica claims its place in the roster from the beginning, so that it owns shards as soon as it may crawl. The
-status pages of the old one stay until the new one starts.
+When `crawler reshard` gives the crawl another number of shards, a replica ends its leases, waits, and continues as a
+new replica in the same process. One that did not notice in time finds that all shards refuse it. Its files stay open,
+and the new replica asks which of its last pages are settled, as after a crash (`crawler.sinks.recovery`). The status
+pages of the old one stay until the new one starts.
 """
 
 from __future__ import annotations
@@ -516,12 +513,10 @@ state of the crawl is."""
 async def paced_collection() -> AsyncIterator[None]:
     """Collect garbage on a schedule, in small steps, within the context.
 
-    By default the interpreter collects whenever allocations exceed deallocations by a threshold. Deallocations of old
-    objects count against new allocations, so there may be hundreds of thousands of live young objects by then, and the
-    event loop pauses for tens of milliseconds. A task that collects the two young generations often keeps them small.
-    Both at once: an object that lives on is then visited a single time. Collecting the youngest alone takes more than
-    twice the time, mostly for objects in use. What exists when the crawl starts, such as classes, is frozen and never
-    scanned again.
+    By default the interpreter collects when allocations exceed deallocations, also of old objects, by a threshold.
+    There may be hundreds of thousands of live young objects by then, and the event loop pauses for tens of
+    milliseconds. Both young generations are collected at once: the youngest alone takes more than twice the time. What
+    exists when the crawl starts is frozen and never scanned again.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -1,20 +1,15 @@
-"""Adds three guards to aiohttp's client: where it may connect, when it may write, and how much it may receive.
+"""Adds three guards to aiohttp's client: where it may connect, when it may write, and how much it may receive. Only its
+connector is used, not its sessions, requests and responses.
 
-aiohttp's connector provides the pool, the addresses and TLS. Its session, request and response objects are not used:
-this crawler has no use for redirects, decoded bodies and middlewares.
-
-- `GuardedConnector` makes a socket only for an address that the policy allows, immediately before it is connected. It
-  also limits the idle connections (aiohttp limits only those in use). Through a proxy (`tunnel`), it judges the site's
-  address before the proxy is asked, and the proxy connects to whatever it finds.
-- `GuardedProtocol` is one connection, for one request at a time. It asks whether the lease still holds immediately before
-  it writes the request. `response.ResponseReader` reads the response. The caller sleeps until the response is over. Bytes
-  that arrive when nothing was requested close the connection and are not kept.
+- `GuardedConnector` makes a socket only for an address that the policy allows, immediately before it is connected, and
+  limits the idle connections. Through a proxy (`tunnel`), it judges the site's address before the proxy is asked.
+- `GuardedProtocol` is one connection, for one request at a time. It asks whether the lease still holds immediately
+  before it writes the request. Bytes that arrive when nothing was requested close the connection.
 - `Request` is what the connector and the protocol need to know of a request.
 
 Rules for editors: some hooks are private to aiohttp: `_factory` (the protocol), `_create_connection` (proxies),
-`_wrap_create_connection` (when the look-up of the address ended), `_release` and `_conns` (the limit of idle connections),
-and what a connector reads of a request. The tests in tests/fetch check the result with real sockets, so a release of
-aiohttp that breaks a hook is noticed.
+`_wrap_create_connection` (when the look-up of the address ended), `_release` and `_conns` (the limit of idle
+connections), and what a connector reads of a request. The tests in tests/fetch notice a release that breaks one.
 """
 
 from __future__ import annotations

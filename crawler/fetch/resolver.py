@@ -1,20 +1,17 @@
-"""Resolves host names to addresses that may be connected to.
+"""Resolves host names to addresses that may be connected to: by the operator's host map, a cache, or the DNS, with one
+look-up at a time for each host. It judges every address before it returns it, so no name leads into the operator's
+network.
 
-aiohttp's connector calls `Resolver`, which consults the operator's host map, then its cache, then the DNS, with one look-up
-at a time for each host. It judges every address before it returns it, so no name leads into the operator's network.
+A request tries the first `MAX_TRIED` addresses, each once. The one that accepts the connection comes first from then
+on, and the others come last if none does, so that the rate limit of an address holds for those who connect to it.
 
-A request tries the first `MAX_TRIED` addresses, each once. The one that accepts the connection comes first from then on,
-and the others come last if none does, so that the rate limit of an address holds for those who connect to it.
+A look-up that fails (no answer in time, SERVFAIL, REFUSED) is the fault of the host's own name servers or of the DNS
+that this machine uses. Controls tell which: look-ups of names that nobody knows, so that no cache on the way has an
+answer. The failure is the host's (`FailureKind.DNS`) if a control after it is answered, and the DNS has answered
+controls since before the look-up began. Otherwise it is ours (`OUR_DNS`), and so is the first failure of a process.
 
-A look-up that fails (no answer in time, SERVFAIL, REFUSED) is the fault of the host's own name servers or of the DNS that
-this machine uses. Controls tell which: look-ups of names that nobody knows, so that no cache on the way has an answer. The
-failure is the host's (`FailureKind.DNS`) if a control after it is answered, and the DNS has answered controls since before
-the look-up began: an outage that has just ended is no host's fault. Otherwise it is ours (`OUR_DNS`). So the first failure
-of a process is ours, even if only the host fails.
-
-That a host does not exist, or has only forbidden addresses, is also what a DNS says of all hosts while a VPN is down or a
-network asks for a login. It is ours if it says so of hosts of other domains that had addresses, too. A host that had an
-address lately is not yet taken to be gone.
+That a host does not exist, or has only forbidden addresses, is also what a DNS says of all hosts while a VPN is down or
+a network asks for a login. It is ours if it says so of hosts of other domains that had addresses, too.
 
 aiohttp's own cache is off: it ignores the time to live and does not remember failures.
 """

@@ -1,14 +1,9 @@
-"""Web Bot Auth: signed requests, and the directory with the keys that sign them.
+"""Web Bot Auth: signed requests, and the directory with the keys that sign them, by
+draft-ietf-webbotauth-httpsig-protocol-01 (29 October 2026). Section titles in the comments are of that draft.
 
-This module follows draft-ietf-webbotauth-httpsig-protocol-01 (29 October 2026), which has replaced
-draft-meunier-web-bot-auth-architecture and draft-meunier-http-message-signatures-directory. Section titles in the comments
-are of that draft.
-
-Every request gets a signature of its own, with a nonce of its own. The draft calls one signature for many requests an
-anti-pattern ("Static Signatures", "Deployment Anti-Patterns"), and a site that remembers nonces would refuse the second.
-The signature covers the method, the authority, the path and the URL of the directory ("Generating HTTP Message Signature"
-recommends more than the authority). The query is not covered, because proxies reorder it. How long it is valid,
-`identity.lifetime` says (`crawler.settings.tables`).
+Every request gets a signature of its own, with a nonce of its own, because a site that remembers nonces would refuse a
+second request ("Static Signatures"). The signature covers the method, the authority, the path and the URL of the
+directory. The query is not covered, because proxies reorder it.
 """
 
 from __future__ import annotations

@@ -89,17 +89,12 @@ class LatestItem(msgspec.Struct, frozen=True, gc=False):
 class HealthRecord(msgspec.Struct, frozen=True):
     """The state of a replica. `pages` and `received_bytes` count since its start; `domains`: leased to it; `busy`:
     requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `cpu_s`: processor seconds of the process;
-    `recent_failures`, `recent_pages`: newest first.
-
-    `settings_revision`: the latest revision of the settings that it applies completely; `settings_waiting`: settings of a
-    later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
-
-    `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
-    can use others. `copies`: how old the copies were that it has visited again. `waits_for`: some of the domains of which a
-    request has had no complete response for some seconds, those with the oldest requests first. `clock_off_s`: by how much
-    its machine's clock is ahead of that of the crawl, 0 for little. `disk_free`: bytes that are free for its output, None
-    if it is unknown.
-    """
+    `recent_failures`, `recent_pages`: newest first. `settings_revision`: the latest that it applies completely;
+    `settings_waiting`: settings of a later one that wait for a restart; `settings_refused`: why that cannot be used, or
+    "". `blocked`: what keeps it from crawling, or "". `nodes_away`: nodes of a cluster that it cannot use, while it can
+    use others. `waits_for`: some of the domains with slow responses, those with the oldest requests first.
+    `clock_off_s`: by how much its machine's clock is ahead of that of the crawl. `disk_free`: bytes that are free for
+    its output, None if it is unknown."""
 
     replica: str
     address: str

@@ -1,18 +1,13 @@
 """Prometheus metrics, derived from the events and the replica's state. The crawl itself does not update metrics.
+`docs/reference/metrics.md` lists them all.
 
-`Metrics` counts events. `MetricsCollector` adds what is computed at each scrape: the state of this replica, and the crawl's
-summary if this replica writes it. Only one replica exports the metrics of the whole crawl, so both `sum` and `max` over
-replicas give the right value. A scrape makes no calls to Redis; it uses values that the replica already has. `LoopLag`
-measures how late the event loop is.
+`Metrics` counts events. `MetricsCollector` adds what is computed at each scrape, without calls to Redis: the state of
+this replica, and the crawl's summary if this replica writes it. Only one replica exports the metrics of the whole
+crawl, so both `sum` and `max` over replicas give the right value.
 
-Names follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters. No label has values from
-the web: reasons are words from closed lists, and statuses are classes. `docs/reference/metrics.md` lists all metrics.
-
-Every series has the labels `crawl` and `replica`. They come from the replica and not from Prometheus' configuration, so the
-dashboards and rules work with any way of finding the replicas, a static list included.
-
-The Python client exposes classic histograms only. Prometheus stores them as native histograms if
-`convert_classic_histograms_to_nhcb` is set.
+No label has values from the web: reasons are words from closed lists, and statuses are classes. The labels `crawl` and
+`replica` come from the replica and not from Prometheus' configuration, so the dashboards and rules work with any way of
+finding the replicas.
 """
 
 from __future__ import annotations

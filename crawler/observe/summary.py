@@ -78,18 +78,16 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 class Summary(Counts, frozen=True, kw_only=True):
     """The counters of a crawl, and what a survey of its shards adds to them, at server time `at_ms`.
 
-    `shards_lost`: shards without the identity of the crawl, because Redis has lost their data. `shards_away`: shards that
-    could not be read, because their nodes are away; the numbers are without them. `owned`: the number of shards that each
-    replica was the last to lease from. `leased`: URLs leased to replicas. `oldest_due_ms`: when the longest-overdue domain
-    became due, 0 if none is due. `domains_due`, `domains_resting`: the unleased domains that may be fetched from now and
-    those that may be later, the first of them at `next_due_ms`, 0 if a domain is due now or none rests. `busiest`,
-    `overdue`, `resting`: the domains with the most queued URLs, the longest-overdue ones, and those due last, among the
-    domains that a survey returns. `samples`: the rates between
-    summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if it is unknown.
-    `visits_due`: visits after the first that are queued, leased or waiting for a retry; at most 256 of a domain are queued.
-    `copies_in_time`: the share of time in which the copies of known pages were younger than their interval, from the last
-    visits of all replicas; None if there were none. `wrong_types`: some of the keys of a wrong type, whose domains are not
-    crawled, at most `LISTED`.
+    `shards_lost`: shards whose data Redis has lost. `shards_away`: those that could not be read, because their nodes
+    are away; the numbers are without them. `owned`: the number of shards that each replica was the last to lease from.
+    `leased`: URLs leased to replicas. `oldest_due_ms`: when the longest-overdue domain became due, 0 if none is due.
+    `domains_due`, `domains_resting`: the unleased domains that may be fetched from now and those that may be later, the
+    first of them at `next_due_ms`, 0 if a domain is due now or none rests. `busiest`, `overdue`, `resting`: some
+    domains with the most queued URLs, the longest-overdue ones, and those due last. `samples`: the rates between
+    summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page. `visits_due`:
+    visits after the first that are queued, leased or waiting for a retry. `copies_in_time`: the share of time in which
+    the copies of known pages were younger than their interval, None if it is unknown. `wrong_types`: some of the keys
+    of a wrong type, whose domains are not crawled.
     """
 
     crawl: str

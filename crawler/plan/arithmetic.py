@@ -169,14 +169,13 @@ PACKED_LENGTH = 1_000
 class Workload:
     """What is to be crawled, in how many `days`.
 
-    `page_bytes`: mean size of a page after content decoding; `transfer`: bytes received per such byte; `compression`: bytes
-    of the archive per such byte. `urls`: URLs known at the end, None to derive them from the links; `queued`: those of them
-    that are not fetched, None for all but the pages; `url_bytes`: mean length of a URL after its host. `linked_domains`:
-    domains that a page links to. `fetched`: domains with a page, None to estimate them. `delay_s`: from the end of a
-    response to the domain's next request; `response_s`: duration of a request; `parallel`: requests in flight to a domain,
-    if there is no delay. `connections`: new connections per page, None for one per page with a delay and one per domain
-    without; `tls`: share of them with TLS. `archive`: with WARC, index and lines. `shards`: 0 for as many as the replicas
-    need.
+    `page_bytes`: mean size of a page after content decoding; `transfer` and `compression`: bytes received and bytes of
+    the archive per such byte. `urls`: known at the end, None to derive them from the links; `queued`: those of them
+    that are not fetched, None for all but the pages; `url_bytes`: mean length of a URL after its host.
+    `linked_domains`: that a page links to. `fetched`: domains with a page, None to estimate them. `delay_s`: from the
+    end of a response to the domain's next request; `parallel`: requests in flight to a domain without a delay.
+    `connections`: new ones per page, None for one per page with a delay and one per domain without; `tls`: share of
+    them with TLS. `archive`: with WARC, index and lines. `shards`: 0 for as many as the replicas need.
     """
 
     pages: float

@@ -1,12 +1,11 @@
 """Loads the settings, and reports each one that cannot be used, in one error.
 
 The sources of a setting, in rising order of precedence, are its default, the TOML file, the environment
-(``CRAWLER_POLITENESS__DELAY=2``) and the command line. An unknown or malformed key prevents startup. Values are converted
-key by key, so that every problem is found, with the line, variable or option where it was set.
+(``CRAWLER_POLITENESS__DELAY=2``) and the command line. Values are converted key by key, so that every problem is found,
+with the line, variable or option where it was set.
 
-`CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created, so that all replicas use the same
-values. `Settings` has those of one process as well. Lower layers see neither: the composition root passes them only the
-values that they need.
+`CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created, so that all replicas use the
+same values. `Settings` has those of one process as well. Lower layers receive only the values that they need.
 """
 
 from __future__ import annotations

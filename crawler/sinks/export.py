@@ -101,16 +101,15 @@ class ExportSettings(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct):
-    """The result of an export. `rows`: written rows, or Markdown files. `left_out`: pages without a Markdown file, because
-    they have no main text; `unindexed`: because they say noindex. `gone`: those that have none at their last visit;
-    `removed`: their files of earlier exports, and those under other names. `missing`: those whose response is in none of
-    the WARC files, and whose Markdown file therefore stays as it was. `files`: the Markdown files by the URLs of the pages
-    that were read, None for those without one. `kept`: WARC files that were exported before with the same options.
-    `differing`: the options of replaced files that were others. `refused`: responses, or with Markdown pages, that were
-    left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
-    preferences in robots.txt are unknown. `rowless`: valid records without a row, by why and what they are: how many, and
-    the URL of the first. `unread`: the records that could not be read, by WARC file. `broken`: WARC files that could not
-    be read to the end, each with the reason. `lineless`: those with pages that have no JSON line."""
+    """The result of an export. `rows`: written rows, or Markdown files. Pages without a Markdown file: `left_out` for
+    lack of main text, `unindexed` because they say noindex, `gone` at their last visit, and `missing`, whose response
+    is in none of the WARC files. `removed`: files of earlier exports, and those under other names. `files`: the
+    Markdown files by the URLs of the pages that were read, None for those without one. `kept`: WARC files that were
+    exported before with the same options. `differing`: the options of replaced files that were others. `refused`: what
+    was left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
+    preferences in robots.txt are unknown. `rowless`: valid records without a row, by why and what they are: how many,
+    and the URL of the first. By WARC file: `unread` records, `broken` if it could not be read to the end, and
+    `lineless` with pages that have no JSON line."""
 
     rows: int = 0
     left_out: int = 0

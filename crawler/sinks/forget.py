@@ -1,16 +1,14 @@
 """Removes a domain from the files of an output folder, by rewriting those that have something of it (`crawler forget`).
 
-What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has stored them with other pages
-(the lists of links and licences, `via`, `canonical`, `near_of`, `tdm_policy`, and the same in metadata records). What
-other sites sent stays as they sent it, also if it names the domain: the archive must not change what they published.
+What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has stored them with other
+pages (the lists of links and licences, `via`, `canonical`, `near_of`, `tdm_policy`, and the same in metadata records).
+What other sites sent stays as they sent it. A revisit record that refers to a body of the domain gets the body itself;
+this is done in all volumes first, while the records with the bodies are there.
 
-A revisit record refers to an earlier record with the same body. If that is of the domain, the record gets the body itself,
-so that the page can still be replayed. This is done in all volumes first, while the records with the bodies are there.
-
-The files of a volume are replaced all together or not at all. The new ones are written beside the old ones, with the suffix
-`.forget`. Then a file with the suffix `.forget-commit` lists them, and from that moment on they count. If the process is
-killed before, the old files are still complete; if it is killed later, the next call gives the new files their names.
-Files that cannot be rewritten are found before anything is changed. A torn last line is removed, as a recovery does.
+The files of a volume are replaced all together or not at all. The new ones are written beside the old ones, with the
+suffix `.forget`. Then a file with the suffix `.forget-commit` lists them, and from that moment on they count: if the
+process is killed later, the next call gives them their names. Files that cannot be rewritten are found before anything
+is changed.
 
 The file `forgotten-domains.txt` has the mark of each domain that was forgotten, its SHA-1. `crawler audit` reads it.
 """

@@ -1,16 +1,14 @@
-"""Reads the items of a data set from the lines of pages, and writes them as a table (`crawler export --items`); also what
-visits of known pages have found (`--changes`).
+"""Reads the items of a data set from the lines of pages, and writes them as a table (`crawler export --items`); also
+what visits of known pages have found (`--changes`).
 
 The fields of a data set have types, which the crawl has kept in the file `CRAWL.types.json`, or that of the first value
-that is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table wrong, so
-it is left out, reported, and written to a file of its own (`NAME.rejected.jsonl`) with the reason. So are those that were
-rejected in the crawl. If the items go to a table of a database (`crawler.sinks.postgres`), its columns have the types.
+that is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table
+wrong, so it is left out, reported, and written to `NAME.rejected.jsonl` with the reason. So are those that were
+rejected in the crawl.
 
-Changes come from the lines of open files, too, in the order of the files. So they take the same memory for any number of
-other lines, and the changes of a page are in their order if one replica found them. The lines of a running replica may end
-with pages that are not settled: these are visited again, and then have a second line. A page that is gone is visited some
-times more, and these visits find the same: only the first is a change. Later ones are recognised by the time of the visit
-before, so about 100 bytes are remembered for each visit that found a page gone.
+Changes come from the lines of open files, too. A page that is gone is visited some times more: only the first of these
+visits is a change. Later ones are recognised by the time of the visit before, so about 100 bytes are remembered for
+each.
 """
 
 from __future__ import annotations

@@ -1,21 +1,18 @@
 """The journal of a volume: the groups of the last seconds, which may not be settled.
 
-A group is settled before the next one is written, so only the last group may be unsettled. But a server that is restarted
-may lose what was settled in its last seconds. So the groups of the last `KEPT_S` are in doubt, too, and older ones while
-their settlements may still have to be repeated.
+A group is settled before the next one is written, so only the last group may be unsettled. But a server that is
+restarted may lose what was settled in its last seconds. So the groups of the last `KEPT_S` are in doubt, too, and older
+ones while their settlements may still have to be repeated.
 
-Before the records of a group are appended, a line is written to the volume's `.journal` file: where the group begins, and
-for each page its lease and which bytes are its own. If the writer dies, the replica that finishes the volume asks the
-frontier about these leases (`Frontier.revoke`) and removes the pages that were not settled. Their URLs are fetched again,
-so no page is kept twice.
-
-A reader that follows a running crawl (`item_tail`) takes only the last group for unsettled. While no group comes, a group
-without pages says that the one before it is settled.
+Before the records of a group are appended, a line in the volume's `.journal` file says where the group begins, and for
+each page its lease and which bytes are its own. If the writer dies, the replica that finishes the volume asks the
+frontier about these leases (`Frontier.revoke`) and removes the pages that were not settled. While no group comes, a
+group without pages tells readers of a running crawl that the one before it is settled.
 
 To remove pages, all groups from the first one concerned are rewritten without them. The new content is first written to
-the `.journal` file as a last line. If the process dies in the middle, the rewrite is repeated, and no settled page is lost.
-Afterwards, what is left of these groups is written there as one group: lines are counted from group to group, so none may
-be missing between two others.
+the `.journal` file as a last line. If the process dies in the middle, the rewrite is repeated, and no settled page is
+lost. Afterwards, what is left of these groups is written there as one group, because lines are counted from group to
+group.
 """
 
 from __future__ import annotations

@@ -73,28 +73,14 @@ def place_columns(place: Place | None) -> dict[str, Any]:
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line. All fields are always present; None becomes null.
+    """A line. All fields are always present, and None becomes null; docs/reference/output.md describes them. In rows
+    from WARC files, those of `outcome` to `replica` that the file does not contain are null.
 
-    A crawl knows all of `outcome` to `replica`; in rows from WARC files, those that the file does not contain are null.
-    `description` to `soft_404` are null unless the settings ask for them. `extra` has the fields from page hooks. Times
-    are UTC with milliseconds. `size`: bytes of the body as received; `decoded_size`: after content decoding. `links`:
-    the URLs found, in the order of the page; null if the settings leave them out. `simhash`: 16 hexadecimal digits,
-    because not all JSON readers support integers of 64 bits. `cut`: why part of the page is missing
-    (`crawler.page.Cut`); also `main` if the main text is less than half of the content,
-    `text` if text and data after the first 4 MiB are missing, or took too long to extract,
-    and `defect` if the line could not be written completely. `usage`: what the owner says about the use of the page,
-    such as `train-ai=n, search=y`, null if nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL
-    of a licence offer. `visit`: what the visit found, null unless pages are visited again; `previous_visit`:
-    `fetched_at` of the visit before; `next_visit`: when the next one is due, and `visit_state`: what is stored of the
-    visits until then (`crawler.scope.next_visit`), null if there is none. `items`: those that a handler has and
-    settings have found, by the name of their data set; null if there are none. `handler_error`: with which error it
-    failed. `rejected`: the first items that were rejected, and why; `rejected_count`: how many were. `rejected_items`:
-    those that were complete, as `RejectedLine`s, by the name of their data set; null if there are none. `label`,
-    `payload`: those with which the URL was queued; null if there are none. `followed`: the links that its handler has
-    had queued, by their tags (`frontier.entries`); null if it has not chosen them. `repaired`: what of the response was
-    malformed, and could be read (`crawler.page.Repaired`). `detail`: the reason in words: why the request failed, or where
-    the redirect leads. `rendered`: what became of the page in a browser (`crawler.page.Rendered.outcome`), why it was in
-    one, in how many milliseconds, with how many requests, and how many of them were refused; null if it was in none.
+    Times are UTC with milliseconds. `simhash`: 16 hexadecimal digits, because not all JSON readers support integers of
+    64 bits. `cut`: why part of the page is missing (`crawler.page.Cut`); also `main` if the main text is less than half
+    of the content, `text` if text and data after the first 4 MiB are missing, or took too long to extract, and `defect`
+    if the line could not be written completely. `rejected_items`: those that were complete, as `RejectedLine`s, by the
+    name of their data set.
     """
 
     url: str

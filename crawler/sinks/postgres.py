@@ -1,20 +1,17 @@
 """Writes the items of a data set to a table of PostgreSQL, one row for each key, once or as long as a crawl runs
-(`crawler export --to`).
+(`crawler export --to`). Needs `psycopg` (the extra `peercrawl[postgres]`).
 
 A batch is copied into a temporary table, and from there inserted in one transaction. A row whose key is in the table
 replaces the one there if its page was settled later, which the column `_settled_at` remembers. So a second run changes
-nothing, files may be read in any order, and of several visits of a page the last one counts.
+nothing, and files may be read in any order.
 
 Before anything is written, the items that are there are read once for the types of their fields. A missing table is
-created, and missing columns are added, with these types. Items with values that do not fit their column are left out, as in
-files (`crawler.sinks.items`). Needs `psycopg` (the extra `peercrawl[postgres]`).
+created, and missing columns are added. Items with values that do not fit their column are left out.
 
-While the export follows a crawl, the database also remembers how far each file was read, in the transaction in which the
-items of that part are written. So it goes on where it stopped, however it ended. The last group of pages in an open file
-may not be settled: these are taken back if their replica dies. The journal of the file says where they begin
-(`crawler.sinks.journal`), and only what comes before is read, some seconds after it was settled. It may still be removed:
-if Redis has lost that it was settled, or by `crawler forget`. Then other lines are at the same places, and the file is read
-again from the start. The same holds for a file of another crawl with the same name.
+While the export follows a crawl, the database also remembers how far each file was read, in the transaction in which
+the items of that part are written. The last group of pages in an open file may not be settled: the journal of the file
+says where it begins (`crawler.sinks.journal`), and only what comes before is read. If lines before that were removed
+all the same, other lines are at the same places, and the file is read again from the start.
 """
 
 from __future__ import annotations

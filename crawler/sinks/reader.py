@@ -1,17 +1,13 @@
 """Reads WARC files, those of this crawler and others: records, HTTP heads, and rows like those of a crawl.
 
-FastWARC reads the records, and `crawler.http_head` the HTTP heads. FastWARC's own parser raises an error for an HTTP head
-of more than 32,000 bytes and stops reading the file, but a site may send a head of 64 KiB. Here, a record that cannot be
-parsed affects no other record. Only if the framing of the file is broken does the reading stop, because nobody can tell
-where the next record begins.
+FastWARC reads the records, and `crawler.http_head` the HTTP heads: FastWARC's own parser stops reading the file at a
+head of more than 32,000 bytes. A record that cannot be parsed affects no other record. Only if the framing of the file
+is broken does the reading stop. A file may end in the middle of a record, so how much of it is complete is measured
+first: FastWARC would take half a record for a short one.
 
-A WARC file may end in the middle of a record: an open one, and one of which a copy was cut. How much of it is complete is
-measured first, because FastWARC would take half a record for a short one.
-
-Each response or revisit record becomes a row, except those of robots.txt and tdmrep.json files. A row has what the response
-says, what was found in its body, and what the file's warcinfo record and the metadata record of the response add: depth,
-outcome and so on. What none of them contains is null. A revisit record has no body, so only its metadata record says what
-was in the page.
+Each response or revisit record becomes a row, except those of robots.txt and tdmrep.json files. A row has what the
+response says, what was found in its body, and what the file's warcinfo record and the metadata record of the response
+add. What none of them contains is null.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""Processes finished files in a thread: converts JSON lines to Parquet, and copies files to an object store or a folder.
+"""Processes finished files in a thread: converts JSON lines to Parquet, and copies files to an object store or a
+folder.
 
-A copy is read back, and must have the same size and SHA-256 before the local file may be removed. If local files are kept,
-one that is there with the same size is not read. Object stores store a file completely or not at all, so an upload that was
-interrupted can be repeated. Needs `obstore` (the extra `peercrawl[upload]`), which reads credentials and endpoints from the
-usual environment variables: `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`,
-`AZURE_STORAGE_ACCOUNT_NAME` and so on.
+A copy is read back, and must have the same size and SHA-256 before the local file may be removed. If local files are
+kept, one that is there with the same size is not read. Needs `obstore` (the extra `peercrawl[upload]`), which reads
+credentials and endpoints from the usual environment variables.
 
 If the process ends first, the next start finds the files that still need processing. So that a store that cannot be
 reached does not hold up the end of a replica, uploads that begin then have few retries, and none begins after one that
-fails; an upload that is under way keeps its retries. Commands that upload what a store lacks try all files with all
-retries.
+fails.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Packs WARC files into one WACZ file (WACZ 1.1.1), which ReplayWeb.page shows in a browser and pywb imports.
 
-A WACZ is a zip file: the WARC files, a compressed index of them, lists of pages, and a manifest with the SHA-256 of each
-file. `py-wacz` makes such files, too, but holds the index and the pages in memory. Here, each WARC file is scanned in a
-process, which writes its sorted lines of the index and its pages to files beside the target. These are then merged, so
-memory does not grow with the archive. Zip entries are written in one pass; the WARC files are stored as they are, because
-they are compressed already. Those with zstd, which WACZ does not know, are compressed with gzip.
+A WACZ is a zip file: the WARC files, a compressed index of them, lists of pages, and a manifest with the SHA-256 of
+each file. `py-wacz` holds the index and the pages in memory. Here, a process for each WARC file writes its sorted lines
+of the index and its pages to files, which are then merged. WARC files with zstd, which WACZ does not know, are
+compressed with gzip.
 
-Everything is written in a folder `.NAME.wacz.work` beside the target. It is locked, and what a killed process left in it is
-removed. The file gets its name when it is complete.
+Everything is written in a folder `.NAME.wacz.work` beside the target. It is locked, and what a killed process left in
+it is removed. The file gets its name when it is complete.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
 """The workers: each takes the leased domain that has been due the longest from the queue and gives it one turn.
 
 A turn makes at most one HTTP request to the domain: for a page, or for a robots.txt or one of its redirects. URLs that
-need no request (denied, or of an origin whose robots.txt is unreachable) are reported during the turn. After the
-response the domain returns to the queue and waits for its delay; it occupies no worker while it waits.
+need no request are reported during the turn. After the response the domain returns to the queue and waits for its
+delay; it occupies no worker while it waits. A domain without a delay may have several requests in flight
+(`Throttle.concurrency`), and returns as soon as one was sent if further ones are allowed.
 
-A domain without a delay may have several requests in flight (`Throttle.concurrency`). It returns to the queue as soon
-as a request was sent if further ones are allowed, and otherwise when a request ends.
-
-While the page of a turn waits for a handler of users, the next request to the domain need not wait, too. The domain
-then returns to the queue as after a turn, and the domain's delay alone decides when it is due. The turn stays open
-until the handler has ended, so that the lease does not end before.
+While the page of a turn waits for a handler of users, the domain also returns to the queue. The turn stays open until
+the handler has ended, so that the lease does not end before.
 """
 
 from __future__ import annotations
