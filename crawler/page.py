@@ -178,7 +178,7 @@ GZIP = b"\x1f\x8b\x08"
 MAYBE_GZIP = "gzip?"
 """The coding of a body that may have been compressed without saying so."""
 
-_TEXT = re.compile(r"[\s,]*(?:text/|[^;,]*(?:html|xml|json|unknown)|$)", re.IGNORECASE)
+_TEXT = re.compile(r"[\s,]*+(?:text/|[^;,]*(?:html|xml|json|unknown)|$)", re.IGNORECASE)
 
 
 def content_coding(named: str, media: str, body: bytes) -> str:

@@ -411,7 +411,7 @@ def _all_kept(max_length: int) -> UrlRules:
 
 
 _LINK_VALUE = re.compile(
-    r"""<([^>]*+)>((?:\s*+;\s*+[^\s=;,"]++(?:\s*+=\s*+(?:"(?:[^"\\]++|\\.)*+"?|[^\s;,"]*+))?+)*+)""", re.DOTALL
+    r"""<([^<>]*+)>((?:\s*+;\s*+[^\s=;,"]++(?:\s*+=\s*+(?:"(?:[^"\\]++|\\.)*+"?|[^\s;,"]*+))?+)*+)""", re.DOTALL
 )
 _LINK_PARAMETER = re.compile(r""";\s*+([^\s=;,"]++)\s*+=\s*+(?:"((?:[^"\\]++|\\.)*+)"?|([^\s;,"]*+))""", re.DOTALL)
 _MAY_RELATE = re.compile("(?i)canonical|next|prev|alternate")

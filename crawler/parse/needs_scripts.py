@@ -35,13 +35,13 @@ _EMPTY_PLACE = re.compile(
     rb"<(div|ul|ol|dl|table|tbody|section|main|[a-z]++-[a-z-]++)\b([^<>]*+)>\s*+(?:loading[^<]{0,20})?</\1\s*+>",
     re.IGNORECASE,
 )
-_NAMES = re.compile(rb"\b(?:id|class|data-[a-z-]++)\s*+=\s*+[\"']?([^\"'\s>]++)")
+_NAMES = re.compile(rb"(?<![\w-])(?:id|class|data-[a-z-]++)\s*+=\s*+[\"']?([^\"'\s>]++)")
 _ASK_FOR_DATA = (b"fetch(", b"XMLHttpRequest", b".ajax(", b"getJSON(", b"axios")
 _EXECUTABLE = re.compile(r"(?:text|application)/(?:javascript|ecmascript|babel|jsx)|module|", re.IGNORECASE)
 _ROOTS = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #q-app, #application, #main-app, #react-root, #swagger-ui"
 _NO_TEXT = "script, style, noscript, template, svg, head"
 _ASKS = re.compile(
-    r"(?:enable|activate|turn on|activer|aktivieren|activar|habilit\w+|включит\w+|有効|启用|啟用)"
+    r"(?:enable|activate|turn on|activer|aktivieren|activar|habilit\w{1,9}+|включит\w{1,9}+|有効|启用|啟用)"
     r"\W{0,12}(?:\w{1,20}\W{1,6}){0,3}java\s?script"
     r"|java\s?script\W{0,12}(?:\w{1,20}\W{1,6}){0,4}(?:required|disabled|enabled|deaktiviert|désactivé|activado|無効)"
     r"|(?:requires?|needs?|without)\W{1,6}(?:\w{1,20}\W{1,6}){0,3}java\s?script",

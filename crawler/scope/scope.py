@@ -291,6 +291,11 @@ that sends visitors without cookies round in circles, each time over a new URL, 
 NO_HINTS: Mapping[str, float] = MappingProxyType({})
 
 
+MOST_NEW = 300
+"""New links of a page that tell whether it leads to anything else: with patterns of an operator that take long, 10,000 held
+the event loop for seconds."""
+
+
 class LinkFilter:
     """Turns links into entries. `recent`: links that need no check, because they were pushed recently. `shapes`: which are
     put off; `actions_last`: whether links that do something come last; `has_cap`: whether the number of URLs of a domain
@@ -315,8 +320,8 @@ class LinkFilter:
         self._has_cap = has_cap
 
     def new(self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry) -> Iterator[str]:
-        """Those of `links` that `select` would queue, and that were not pushed recently."""
-        for url, kind in self._recent.not_recent(links):
+        """Those that `select` would queue, among the first `MOST_NEW` of `links` that were not pushed recently."""
+        for url, kind in self._recent.not_recent(links)[:MOST_NEW]:
             if kind is LinkKind.FEED and found_on.depth:
                 continue
             is_outside = self.scope.judge(url, *_place(kind, found_on), found_on.domain)

@@ -18,6 +18,8 @@ from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, P
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.coding import decode_body
 from crawler.parse.document import (
+    INLINE_INPUT,
+    INLINE_OUTPUT,
     NOTED,
     Document,
     Fields,
@@ -285,7 +287,7 @@ class PageBuilder:
         delay_s = rules.crawl_delay if rules is not None else None
 
         def decoded() -> bytes:
-            return decode_body(exchange.body, document.coding, self._limits.max_decoded).data
+            return decode_body(exchange.body, document.coding, INLINE_OUTPUT, INLINE_INPUT).data
 
         if (why := rendering.why(entry, exchange.url, reading, delay_s, decoded)) is None:
             return page, reading
@@ -319,7 +321,7 @@ class PageBuilder:
         shown = page.shown or exchange
 
         def decoded() -> bytes:
-            return decode_body(shown.body, shown.content_coding, COMPARED_BYTES).data
+            return decode_body(shown.body, shown.content_coding, COMPARED_BYTES, INLINE_INPUT).data
 
         body = shown.body + sent.encode(errors="replace") if sent else shown.body
         new = self._links.new(zip(found.urls, map(_kind_of, found.links), strict=True), entry)

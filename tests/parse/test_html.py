@@ -235,6 +235,13 @@ def test_tags_without_an_end_take_little_time(tag: str) -> None:
     assert time.process_time() - began < 1
 
 
+def test_a_link_header_of_open_brackets_takes_little_time() -> None:
+    began = time.process_time()
+    found = extract(b"", URL, "image/png", ExtractPolicy(), link_header="<" * 250_000 + "/2>; rel=next")
+    assert [link.url for link in found.links] == ["http://example.com/2"]
+    assert time.process_time() - began < 1
+
+
 def test_links_that_say_nofollow_are_counted() -> None:
     html = "<a href=1><a href=2 rel=nofollow><a name=x><area rel='ugc nofollow' href=3#x>"
     for page in (html, html + "<svg><a></a></svg>\0"):

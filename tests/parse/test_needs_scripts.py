@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from crawler.parse.needs_scripts import Need, count_words, needs_scripts, scripts_of
@@ -60,3 +62,11 @@ def test_pages_have_the_same_scripts_if_their_files_requests_and_empty_places_ar
     assert scripts_of(page) != scripts_of(place) != scripts_of(page + b"<div class=toc></div>")
     assert scripts_of(place) == scripts_of(page + b"<div class=box id='list-2'></div>")
     assert scripts_of(page) == scripts_of(page + b"<div id=text>Text</div>")
+
+
+def test_long_words_and_names_take_little_time() -> None:
+    began = time.process_time()
+    asking = f"<script></script><body><noscript>{'habilit' * 20_000}</noscript>".encode()
+    assert needs_scripts(asking, "utf-8", 0) == "yes"
+    scripts_of(b"<div " + b"data-" * 30_000 + b"></div>")
+    assert time.process_time() - began < 1

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from crawler.page import LinkKind
 from crawler.scope.scope import (
+    MOST_NEW,
     REASONS,
     TRAP_REASONS,
     LinkFilter,
@@ -223,3 +224,10 @@ def test_links_to_other_domains_are_told_apart_if_their_number_is_limited() -> N
     ((own,), _) = links.select([(target, LinkKind.ANCHOR)], Entry("https://b.test/", "b.test"))
     assert own.mode == "new"
     assert own not in recent
+
+
+def test_of_a_page_with_many_new_links_only_some_tell_what_it_leads_to() -> None:
+    """The patterns of an operator may take half a millisecond for each, in the event loop."""
+    links = LinkFilter(Scope.of(kind="any"), TrapPolicy(), breadth_first, RecentUrls(0))
+    many = [(canonicalize(f"https://a.test/{number}"), LinkKind.ANCHOR) for number in range(1_000)]
+    assert list(links.new(many, Entry("https://a.test/", "a.test"))) == [url.href for url, _ in many[:MOST_NEW]]
