@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, TypedDict
+from typing import TypedDict
 from urllib.parse import quote, urlencode
 
 import msgspec
 
+from crawler.arguments import Json, Values, check, checked
 from crawler.http_head import is_of_the_client
 from frontier.entries import RequestData
 
@@ -25,7 +26,7 @@ _ENDS_NAME = re.compile(r"[\x00-\x20\x7f=;]|^$")
 _ENDS_VALUE = re.compile(r"[\x00-\x1f\x7f;]")
 """What no value of a header field, and no name and value of a cookie, can have."""
 
-Fields = Mapping[str, Any] | Iterable[tuple[str, Any]]
+Fields = Mapping[str, Values | bytes] | Iterable[tuple[str, Values | bytes]]
 """Names and values of a form. A value that is a list stands for several."""
 
 
@@ -34,7 +35,7 @@ class RequestOptions(TypedDict, total=False):
 
     method: str | None
     data: Fields | None
-    json: Any
+    json: Json
     body: str | bytes | None
     headers: Mapping[str, str] | None
     cookies: Mapping[str, str] | None
@@ -54,13 +55,14 @@ class Request:
     `private`: keep the body out of records. Raises ValueError for what cannot be sent.
     """
 
+    @checked
     def __init__(
         self,
         url: str,
         *,
         method: str | None = None,
         data: Fields | None = None,
-        json: Any = None,
+        json: Json = None,
         body: str | bytes | None = None,
         headers: Mapping[str, str] | None = None,
         cookies: Mapping[str, str] | None = None,
@@ -69,16 +71,10 @@ class Request:
         retry: bool = False,
         private: bool = False,
     ) -> None:
-        if not isinstance(url, str):
-            raise TypeError(f"a URL has to be a text, not {type(url).__name__}")
-        if not isinstance(unique_key, str):
-            raise TypeError(f"a unique_key has to be a text, not {type(unique_key).__name__}")
         sent, media = _body(data, json, body)
-        method = str(method or ("GET" if sent is None else "POST")).upper()
+        method = (method or ("GET" if sent is None else "POST")).upper()
         if method not in METHODS:
             raise ValueError(f"{method!r} cannot be a method: use one of {', '.join(METHODS)}")
-        if not (isinstance(retry, bool) and isinstance(private, bool)):
-            raise TypeError("retry and private are True or False")
         if sent is not None and method in ("GET", "HEAD"):
             raise ValueError(f"a {method} request has no body")
         fields = fields_by_name(headers or {})
@@ -104,7 +100,7 @@ class Request:
         return f"<Request {self.request.method} {self.url}>"  # headers and body may have secrets
 
 
-def _body(data: Fields | None, json: Any, body: str | bytes | None) -> tuple[bytes | None, str]:
+def _body(data: Fields | None, json: Json, body: str | bytes | None) -> tuple[bytes | None, str]:
     """The body, None without one, and its type."""
     if sum(one is not None for one in (data, json, body)) > 1:
         raise ValueError("give one of data, json and body")
@@ -112,19 +108,12 @@ def _body(data: Fields | None, json: Any, body: str | bytes | None) -> tuple[byt
         return _urlencoded(data), FORM
     if json is not None:
         return msgspec.json.encode(json), "application/json"
-    if body is not None and not isinstance(body, (str, bytes)):
-        raise TypeError(f"a body has to be text or bytes, not {type(body).__name__}: data and json are for values")
     return (body.encode() if isinstance(body, str) else body), ""
 
 
 def _urlencoded(data: Fields) -> bytes:
-    """`data` as a form sends it, without what is None. Raises TypeError."""
-    if isinstance(data, (str, bytes)):
-        raise TypeError("data has to be a dict, or pairs of names and values: body is for what is written already")
-    pairs = list(data.items() if isinstance(data, Mapping) else data)
-    for name, value in pairs:
-        if isinstance(value, Mapping):
-            raise TypeError(f"the value of {name!r} is a dict, and forms have none: json is for such values")
+    """`data` as a form sends it, without what is None."""
+    pairs = data.items() if isinstance(data, Mapping) else data
     return urlencode([(name, value) for name, value in pairs if value is not None], doseq=True).encode()
 
 
@@ -133,25 +122,18 @@ FORM = "application/x-www-form-urlencoded"
 
 def fields_by_name(headers: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """The header fields by their names in lower case, the last one of each. Raises TypeError for what is no dict of
-    texts."""
-    if not isinstance(headers, Mapping):
-        raise TypeError(f"headers have to be a dict, not {type(headers).__name__}")
-    found: dict[str, tuple[str, str]] = {}
-    for name, value in headers.items():
-        if not isinstance(name, str) or not isinstance(value, str):
-            raise TypeError(f"header fields have to be texts, and {name!r} is not")
-        found[name.lower()] = (name, value)
-    return found
+    texts: functions for requests may have changed it."""
+    check("headers", headers, Mapping[str, str])
+    return {name.lower(): (name, value) for name, value in headers.items()}
 
 
 def with_cookies(field: tuple[str, str] | None, cookies: Mapping[str, str]) -> tuple[str, str]:
     """The header field for `cookies`, after those of `field`: servers read only one. Raises TypeError and ValueError for a
     cookie that would become another one."""
-    if not isinstance(cookies, Mapping):
-        raise TypeError(f"cookies have to be a dict, not {type(cookies).__name__}")
+    check("cookies", cookies, Mapping[str, str])
     pairs = [field[1]] if field and field[1] else []
     for name, value in cookies.items():
-        if _ENDS_NAME.search(name) or _ENDS_VALUE.search(str(value)):
+        if _ENDS_NAME.search(name) or _ENDS_VALUE.search(value):
             raise ValueError(f"the cookie {name!r} has a character that cookies cannot have, such as a semicolon")
         pairs.append(f"{name}={value}")
     return "Cookie", "; ".join(pairs)

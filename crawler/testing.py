@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from crawler.arguments import JsonDict, checked
 from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import extra_folders, load
@@ -50,6 +51,7 @@ class Result(msgspec.Struct, frozen=True):
     sent: dict[str, tuple[str, bytes]] = {}
 
 
+@checked
 def page(
     url: str | Path,
     body: str | bytes = b"",
@@ -57,7 +59,7 @@ def page(
     status: int = 200,
     headers: Mapping[str, str] | None = None,
     label: str = "",
-    payload: Mapping[str, Any] | None = None,
+    payload: JsonDict | None = None,
     reason: str = "",
 ) -> ParsedPage:
     """Return the page at `url` with this body, as a handler gets it. `headers`: of the response; the type is HTML in
@@ -119,6 +121,7 @@ def page(
     return ParsedPage.of(made)
 
 
+@checked
 def recorded_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Return the items, by data set, that `crawler try --record` has saved in `folder` with their page. Raises UserError
     for a folder without a page."""
@@ -129,6 +132,7 @@ def _answer(page: ParsedPage) -> Exchange | FetchFailed:
     return FetchFailed(FailureKind(page.reason)) if page.exchange is None else page.exchange
 
 
+@checked
 def run_handler(
     router: Router,
     page: ParsedPage,

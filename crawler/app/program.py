@@ -36,6 +36,7 @@ from crawler.app.replica import Replica
 from crawler.app.requests import local_tables, missing_tables, request_setup
 from crawler.app.signals import on_fatal_signal
 from crawler.app.supervisor import local_settings
+from crawler.arguments import JsonDict, checked
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
 from crawler.fetch.client import HttpClient
@@ -137,9 +138,10 @@ class Crawl:
     time.
     """
 
+    @checked
     def __init__(
         self,
-        seeds: Sequence[str | Request] | str | Request = (),
+        seeds: Iterable[str | Request] | str | Request = (),
         *,
         handlers: Router | None = None,
         max_pages: int | None = None,
@@ -149,8 +151,6 @@ class Crawl:
         again: bool = False,
     ) -> None:
         path = Path(settings) if isinstance(settings, (str, Path)) else None
-        if not (path or settings is None or isinstance(settings, Mapping)):
-            raise UserError("settings must be the path of a settings file, or a dict of its tables")
         tables: dict[str, Any] = {}
         if isinstance(settings, Mapping):
             # A table that may be repeated is a list of tables.
@@ -160,13 +160,8 @@ class Crawl:
         arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
         self._settings = load(path, tables, lambda name: arguments.get(name, "settings"))
         listed = [seeds] if isinstance(seeds, (str, Request)) else list(seeds)
-        for one in listed:
-            if not isinstance(one, (str, Request)):
-                raise UserError(f"a seed must be a URL as text or a Request, not {type(one).__name__}")
         # Each with its tag.
         self._seeds = {one: tag_of("", None, one.request) if isinstance(one, Request) else "" for one in listed}
-        if handlers is not None and not isinstance(handlers, Router):
-            raise UserError("handlers must be a Router: register functions with @router.handler(), and give the router")
         self._router = handlers
         self._name = name
         self._keep_open = keep_open
@@ -187,6 +182,7 @@ class Crawl:
     def __repr__(self) -> str:
         return f"<Crawl {self._name} {self._replica!r}>"
 
+    @checked
     def run(self, *, progress: bool = False) -> Stats:
         """Crawl to the end, and return what this run has settled. For programs without asyncio. `progress`: write how far
         it is to standard error, every five seconds. With `keep_open`, the end is when `stop` is called, by a handler or in
@@ -225,6 +221,7 @@ class Crawl:
             signal.raise_signal(received[0])
         return self.stats
 
+    @checked
     def items(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the items of the data set `name` in the output folder, from all runs of this crawl. Those of a run are
         there when it has ended. If there is none, a warning names the data sets that there are."""
@@ -236,6 +233,7 @@ class Crawl:
         if is_empty:
             log(logging.WARNING, "no_items", problem=without_items([folder], files, name))
 
+    @checked
     def export(self, name: str, target: Path | str) -> int:
         """Write the items of the data set `name` in the output folder to a file, and return their number. `target`: a path
         that ends in `.jsonl`, `.csv` or `.parquet`, also in an object store, such as `s3://bucket/products.parquet`. Items
@@ -244,7 +242,7 @@ class Crawl:
         UserError for what cannot be written."""
         folder, place, file_name = self._settings.replica.out, *str(target).rpartition("/")[::2]
         if Path(file_name).suffix[1:] not in TABLE_FORMS:
-            raise UserError(f"{target}: write a file that ends in .jsonl, .csv or .parquet")
+            raise UserError(f"{str(target)!r}: write a file that ends in .jsonl, .csv or .parquet")
         files = files_of(folder, (LINES,), self._name) if folder.is_dir() else [folder]
         if not files:  # it has not run, or elsewhere
             raise UserError(without_items([folder], files, name))
@@ -275,13 +273,14 @@ class Crawl:
         `replica.listen` chooses the port."""
         return f"http://{self._replica.status.address}/" if self._replica is not None else ""
 
+    @checked
     async def add(
         self,
         urls: Iterable[str | Request] | str | Request,
         priority: float | None = None,
         *,
         label: str = "",
-        payload: Mapping[str, Any] | None = None,
+        payload: JsonDict | None = None,
     ) -> int:
         """Queue `urls` while the crawl runs, and return how many are new. They are seeds: their domains are in the scope
         from now on. `priority`, `label` and `payload`: as in `Handle.enqueue`. Waits while Redis is away; URLs that it has
@@ -300,15 +299,19 @@ class Crawl:
         pushed = await retry.call(lambda: queue_seeds(replica.store, replica.crawl, seeds, settings))
         return pushed.accepted
 
+    @checked
     async def fetch(self, url: str | Request, **request: Unpack[RequestOptions]) -> ParsedPage:
         """As `Handle.fetch`, in a loop over the crawl or beside it: the answer is archived, but belongs to no page, and the
         request waits for its turn for as long as it takes. Raises RuntimeError unless the crawl runs; it does until the
         loop has had its last page."""
-        return await self._requests().fetch(as_request(url, request))
+        wanted = as_request(url, request)
+        return await self._requests().fetch(wanted)
 
+    @checked
     async def download(self, url: str | Request, **request: Unpack[RequestOptions]) -> Download:
         """As `Handle.download`, and where `fetch` may be called."""
-        return await self._requests().download(as_request(url, request))
+        wanted = as_request(url, request)
+        return await self._requests().download(wanted)
 
     def _requests(self) -> VisitRequests:
         if self._replica is None or self._context is None:
@@ -324,6 +327,12 @@ class Crawl:
             raise RuntimeError("the crawl does not run yet")
         if self._ending is None or not self._ending.done():
             self._loop.call_soon_threadsafe(self._replica.engine.ended.set)
+
+    def _begun(self) -> tuple[Replica, asyncio.Task[None]]:
+        """The replica, and the task that ends it."""
+        if self._replica is None or self._ending is None:
+            raise RuntimeError("the crawl does not run yet: use `async with`")
+        return self._replica, self._ending
 
     def _running(self) -> Replica:
         if self._replica is None or self._replica.engine.ended.is_set():
@@ -362,21 +371,22 @@ class Crawl:
             await self._stack.aclose()
         self._raise_failure()
 
+    @checked
     async def finish(self, *, progress: bool = False) -> None:
         """Crawl to the end, which is when nothing is left, also with `keep_open`. Pages are not kept for a loop from now
         on. `progress`: as in `run`."""
-        assert self._replica is not None
+        replica = self._begun()[0]
         if self._keep_open:
             self._keep_open = False
-            self._replica.engine.end_when_empty()
+            replica.engine.end_when_empty()
         await self._until_ended(progress)
 
     async def _until_ended(self, progress: bool) -> None:
-        assert self._ending is not None
+        _, ending = self._begun()
         self._keep_no_pages()
         if progress:
-            await self._tell_progress(self._ending)
-        await asyncio.shield(self._ending)
+            await self._tell_progress(ending)
+        await asyncio.shield(ending)
         self._raise_failure()
 
     async def _tell_progress(self, ending: asyncio.Task[None]) -> None:
@@ -390,12 +400,12 @@ class Crawl:
 
     async def __anext__(self) -> ParsedPage:
         """Return the next page that is settled, whatever its outcome."""
-        assert self._ending is not None
+        _, ending = self._begun()
         while not self._pages:
             if self._replica is not None and self._replica.engine.ended.is_set():
                 self._has_all.set()
-            if self._ending.done() or self._pages is None:
-                await self._ending
+            if ending.done() or self._pages is None:
+                await ending
                 self._raise_failure()
                 raise StopAsyncIteration
             self._news.clear()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 import msgspec
 from yarl import URL
 
+from crawler.arguments import JsonDict, WrongArgument, checked
 from crawler.errors import Refused
 from crawler.handlers.values import SharedValues, awaitable_here
 from crawler.hooks import Handled, Wanted
@@ -27,7 +28,7 @@ from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, r
 from crawler.request import Request, RequestOptions
 from frontier.domains import domain_of, host_of
 from frontier.entries import check_priority, tag_of
-from frontier.errors import BadUrl
+from frontier.errors import BadInput, BadUrl
 from frontier.urls import UrlPattern, canonicalize
 
 if TYPE_CHECKING:
@@ -96,11 +97,12 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         """The page in a browser as a PNG, empty without one (`render.screenshot`)."""
         return self.rendered.screenshot if self.rendered is not None else b""
 
+    @checked
     def resources(self, type: str = "", match: str = "") -> list[ParsedPage]:
         """Return what the page has loaded in its browser, and what its handlers have fetched, in the order of the answers.
         `type`: only `script`, `stylesheet`, `xhr` for data that scripts have asked for, `frame`, `image`, `font`, or
         `fetch` for what handlers have. `match`: only those in whose URL this regular expression is found."""
-        is_in = UrlPattern(match).is_in
+        is_in = _pattern(match).is_in
         wanted = (extra.exchange for extra in self.extras if type in ("", extra.kind))
         return [_as_page(exchange) for exchange in wanted if is_in(exchange.url)]
 
@@ -123,25 +125,36 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         found: Document = self.__dict__["document"]
         return found
 
+    @checked
     def select(self, css: str, within: Element | None = None) -> list[Element]:
         """Return the elements that match the CSS selector, in the order of the page. `within`: an element of the page in
         which to look."""
-        return list((self.document if within is None else within).select(css))
+        return list(self._root(within).select(css))
 
+    @checked
     def select_text(self, css: str, within: Element | None = None) -> str | None:
         """Return the text of the first element that matches, without white space around it; None if none does. `within`: an
         element of the page in which to look. Blocks are separated by a line end. Scripts, styles and templates are no
         text."""
-        found = (self.document if within is None else within).select_one(css)
+        found = self._root(within).select_one(css)
         return None if found is None else tree.text_of(found).strip()
 
+    @checked
     def select_attr(self, css: str, name: str, within: Element | None = None) -> str | None:
         """Return the attribute `name` of the first element that matches; None if none does or it has no such
         attribute. `within`: as in `select_text`."""
-        found = (self.document if within is None else within).select_one(css)
+        found = self._root(within).select_one(css)
         value = None if found is None else found.attrs.get(name)
         return " ".join(value) if isinstance(value, list) else value
 
+    def _root(self, within: Element | None) -> Document | Element:
+        if within is None:
+            return self.document
+        if not hasattr(within, "select_one"):
+            raise WrongArgument(f"within has to be an element of the page, not {type(within).__name__}")
+        return within
+
+    @checked
     def json_ld(self, path: str = "") -> list[Any]:
         """Return what `path` leads to in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. Keys
         lead from the first object of the type among those that are nested the least. A type alone is for all its objects,
@@ -151,14 +164,17 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
             self.__dict__["_json_ld"] = json_ld_of(self.document).values
         return values_at(self.__dict__["_json_ld"], path)
 
+    @checked
     def microdata(self, path: str = "") -> list[Any]:
         """Return what `path` leads to in the microdata of the page, as `json_ld` does."""
         return values_at(microdata_of(self.document, self.url), path)
 
+    @checked
     def rdfa(self, path: str = "") -> list[Any]:
         """Return what `path` leads to in the RDFa of the page, as `json_ld` does."""
         return values_at(rdfa_of(self.document), path)
 
+    @checked
     def xpath(self, expression: str) -> list[Any]:
         """Return what the XPath expression selects: elements, texts, the values of attributes, or one number."""
         found = self.document.xpath(expression)
@@ -176,6 +192,7 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         found: str = self.__dict__["base"]
         return found
 
+    @checked
     def form(self, css: str = "form") -> Form:
         """Return the first form that matches, with the values that a browser would send. Raises ValueError if there is
         none."""
@@ -184,10 +201,18 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
             raise ValueError(f"the page has no form {css!r}")
         return Form(self.document, found, self.base, self.charset)
 
+    @checked
     def urls(self, pattern: str = "") -> list[str]:
         """Return the URLs of the links in which the regular expression `pattern` is found."""
-        is_in = UrlPattern(pattern).is_in
+        is_in = _pattern(pattern).is_in
         return [link.url for link in self.links if is_in(link.url)]
+
+
+def _pattern(written: str) -> UrlPattern:
+    try:
+        return UrlPattern(written)
+    except BadInput as error:
+        raise ValueError(str(error)) from None
 
 
 def page_of(exchange: Exchange) -> Page:
@@ -207,6 +232,7 @@ class Retry(Exception):
     """Raised by a handler to have its page fetched again, with what is missing as `reason`: after the delay that the
     settings give to failed tries, and at least `after` seconds. After the last of `politeness.tries` the page is dead."""
 
+    @checked
     def __init__(self, reason: str = "", after: float = 0.0) -> None:
         if not 0 <= after <= LONGEST_RETRY_S:
             raise ValueError(f"a page is fetched again after 0 to {LONGEST_RETRY_S:,} seconds")
@@ -217,6 +243,7 @@ class Retry(Exception):
 class Drop(Exception):
     """Raised by functions that see each request, response or item to drop it, for this `reason`."""
 
+    @checked
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
 
@@ -289,6 +316,7 @@ class Handle:
         """Values that all replicas share. Raises RuntimeError in a plain function."""
         return awaitable_here(self._store)
 
+    @checked
     def push(self, name: str, item: object) -> Awaitable[None]:
         """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or
         a msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that
@@ -300,13 +328,14 @@ class Handle:
         self._items.append(made)
         return _DONE
 
+    @checked
     def enqueue(
         self,
         urls: Linked | Iterable[Linked],
         priority: float | None = None,
         *,
         label: str = "",
-        payload: Mapping[str, Any] | None = None,
+        payload: JsonDict | None = None,
         **request: Unpack[RequestOptions],
     ) -> Awaitable[None]:
         """Follow the links `urls`, relative to `page.base`, as far as the scope of the crawl allows: URLs as text or as
@@ -341,13 +370,15 @@ class Handle:
         `request` are the options otherwise. Any status is an answer, and redirects are followed. The answer is archived
         with the page. Raises `Refused` if the request may not be made, and `FetchFailed` if there is no answer. Only for
         `async def` handlers."""
-        return self._able().fetch(as_request(url, request))
+        wanted = as_request(url, request)
+        return self._able().fetch(wanted)
 
     def download(self, url: Linked, **request: Unpack[RequestOptions]) -> Awaitable[Download]:
         """Fetch `url` as `fetch` does, and save it in the output folder as a file that is named after its digest, once for
         all URLs with the same contents. Raises as `fetch`, and `Refused` for another status than 200 and for a body that
         is not complete."""
-        return self._able().download(as_request(url, request))
+        wanted = as_request(url, request)
+        return self._able().download(wanted)
 
     def _able(self) -> Requests:
         """What makes requests. Raises TypeError in a thread."""
@@ -359,17 +390,19 @@ class Handle:
             raise Refused("offline", "requests are made in a crawl only")
         return self._requests
 
+    @checked
     def drop(self, pattern: str = "") -> Awaitable[None]:
         """Don't follow links whose URL matches the regular expression `pattern`. Without a pattern, follow none.
         Links passed to `enqueue` are followed all the same."""
-        self._dropped.append(UrlPattern(pattern))
+        self._dropped.append(_pattern(pattern))
         return _DONE
 
+    @checked
     def stop(self, reason: str = "") -> Awaitable[None]:
         """End the crawl on all replicas, within some seconds, as `crawler stop` does; `reason` goes into the log. Requests
         in flight end and are kept. A program that runs again goes on with what is queued; `crawler resume` lets others go
         on."""
-        self._stop = str(reason or "")
+        self._stop = reason
         return _DONE
 
     def result(self, handler: str = "") -> Handled:
@@ -394,6 +427,8 @@ def encoded_item(name: str, item: object) -> Item:
         encoded = readable(msgspec.json.encode(item))
     except UnicodeEncodeError:  # half of a surrogate pair
         encoded = msgspec.json.encode(plain(msgspec.to_builtins(item)))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise WrongArgument(f"the item cannot become JSON: {error}") from error
     if not encoded.startswith(b"{"):
         raise ValueError(f"an item has to be a dict, not {type(item).__name__}")
     if b"\n" in encoded:  # only within a msgspec.Raw, and an item must be in one line
@@ -412,4 +447,6 @@ def _written(link: Linked) -> str | None:
     if hasattr(link, "attrs"):  # an element: turbohtml is imported only for documents that are parsed
         href = link.attrs.get("href", link.attrs.get("src"))
         return href if isinstance(href, str) else None
-    raise TypeError(f"{type(link).__name__} is no link: give URLs as text or yarl.URL, links, elements or requests")
+    raise WrongArgument(
+        f"a URL has to be text, a yarl.URL, a link or element of a page, or a Request, not {type(link).__name__}"
+    )

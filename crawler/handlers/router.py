@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from crawler.arguments import check, checked
 from crawler.errors import UserError, closest
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.handlers.requests import Files
@@ -87,6 +88,7 @@ class Router:
     A handler is called with a `ParsedPage` and a `Handle`. Other functions are called with a `Context`. All may be
     async, and return nothing."""
 
+    @checked
     def __init__(self, settings: type | None = None) -> None:
         self.settings = settings
         self.start_hooks: list[Hook] = []
@@ -130,8 +132,8 @@ class Router:
     ) -> Callable[[H], H]:
         if callable(pattern):
             raise UserError(f"write @router.{name}() with parentheses above {name_of(pattern)}")
-        if not isinstance(pattern, str):
-            raise UserError(f"@router.{name}: not a regular expression: {pattern!r}; write it as text")
+        check("pattern", pattern, str)
+        check("label", label, str)
         try:
             found = UrlPattern(pattern)
             tag_of(label, None)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from crawler.arguments import Json, checked
 from crawler.redis_retry import RedisRetry
 from frontier.scripts import SHARED_VALUE, Reply, script_call
 from frontier.store import Store
@@ -36,25 +37,27 @@ class SharedValues:
         """Whether an answer is awaited."""
         return self._calls > 0
 
+    @checked
     async def get(self, name: str, default: Any = None) -> Any:
         """Return the value `name`, or `default` if there is none."""
         found = await self._call("get", name)
         return default if found is None else msgspec.json.decode(found)
 
-    async def set(self, name: str, value: Any) -> None:
+    @checked
+    async def set(self, name: str, value: Json) -> None:
         """Keep `value`, which becomes JSON, as `name`."""
         await self._call("set", name, msgspec.json.encode(value))
 
+    @checked
     async def delete(self, name: str) -> None:
         """Remove the value `name`, if there is one."""
         await self._call("delete", name)
 
+    @checked
     async def increment(self, name: str, by: int = 1) -> int:
         """Add `by` to the whole number `name`, which is 0 before, in one step, and return the sum. A call whose answer is
         lost because Redis went away is repeated, and may then count twice. Raises ValueError if the value is no whole
         number, or gets more than 64 bits."""
-        if isinstance(by, bool) or not isinstance(by, int):
-            raise TypeError(f"{by!r} is no whole number")
         return int(await self._call("increment", name, b"%d" % by))
 
     async def _call(self, verb: str, name: str, value: bytes = b"") -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlencode, urljoin
 
+from crawler.arguments import Values, checked
 from crawler.parse.encoding import encoded, encoding_named
 from crawler.request import FORM, Request, RequestOptions
 
@@ -44,7 +45,8 @@ class Form:
     def __repr__(self) -> str:
         return f"<Form {_attribute(self._element, 'action')!r} {list(dict(self.fields))}>"  # values may be secret
 
-    def fill(self, values: Mapping[str, Any] | None = None, **more: Any) -> Form:
+    @checked
+    def fill(self, values: Mapping[str, Values] | None = None, **more: Values) -> Form:
         """Set fields, by their names: to a text or a number, or to several with a list. None and False leave a field
         out, and True checks a checkbox. All others keep the values of the page. Raises ValueError for a file, and for a
         name that the form lacks: append it to `fields` if it has to be sent."""
@@ -57,9 +59,9 @@ class Form:
             controls = [control for control in self._controls if _attribute(control, "name") == name]
             if any(_type(control) == "file" for control in controls):
                 raise ValueError(f"{name!r} is a file: write a multipart/form-data body, and give it as body=")
+            given: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
             if value is True:
-                value = [control.field_value for control in controls] or "on"
-            given = value if isinstance(value, (list, tuple)) else [value]
+                given = [control.field_value for control in controls] or ["on"]
             chosen = [one for one in given if one is not None and one is not False]
             names = [known for known, _ in self.fields]
             at = names.index(name) if name in names else len(names)
@@ -67,6 +69,7 @@ class Form:
             self.fields[at:] = [*((name, str(one)) for one in chosen), *after]
         return self
 
+    @checked
     def submit(self, button: str = "", **options: Unpack[RequestOptions]) -> Request:
         """Return the request that a browser would send after a click on the `button` with this name, value or text: by
         default on the first one. `options`: of the `Request`. One with a password is private. Raises ValueError if there

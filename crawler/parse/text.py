@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, ClassVar
 import msgspec
 from xxhash import xxh3_64_digest
 
+from crawler.arguments import checked
 from crawler.page import NO_CONTENT, Content, Exchange, Outcome, Page, TextForm
 from crawler.parse.coding import decode_body, is_html_page
 from crawler.parse.encoding import as_text, encoding_guessed, encoding_sent
@@ -432,6 +433,7 @@ def _opengraph(document: Document) -> dict[str, str] | None:
     return {restored(str(key)): restored(str(value)) for key, value in document.opengraph().items()} or None
 
 
+@checked
 def decoded(exchange: Exchange, limit: int = 32 << 20) -> bytes:
     """The body of `exchange` without its content coding, as far as it can be decoded, and at most `limit` bytes of it."""
     return decode_body(exchange.body, exchange.content_coding, limit).data

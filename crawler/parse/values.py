@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Any
 
+from crawler.arguments import checked
 from crawler.scope.extract_rules import LARGEST, FieldType
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
@@ -135,6 +136,7 @@ def converted(value: Any, wanted: FieldType, base: str) -> Any:
             return _date(value)
 
 
+@checked
 def number(value: Any, comma: bool = False) -> float | None:
     """The number that `value` has, a text or a number; None if it has none, or several. It is read as `[[extract]]` reads a
     `decimal`, and with `comma` as a `decimal_comma`."""

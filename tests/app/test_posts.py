@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -67,7 +68,7 @@ def lines(folder: Path) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("flags", [{"retry": "yes"}, {"retry": 1}, {"private": 1}], ids=str)
 def test_flags_that_are_no_truth_values_are_refused_at_once(flags: dict[str, Any]) -> None:
     """In a queue, they ended each run of the crawl."""
-    with pytest.raises(TypeError, match="retry and private are True or False"):
+    with pytest.raises(TypeError, match="has to be True or False"):
         Request("http://a.test/", method="POST", **flags)
 
 
@@ -271,13 +272,15 @@ def test_what_cannot_be_sent_is_refused(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"unique_key": 0}, "unique_key has to be a text, not int"),
-        ({"headers": {"X": 7}}, "'X' is not"),
-        ({"headers": ["X: 7"]}, "have to be a dict, not list"),
-        ({"cookies": "a=1"}, "have to be a dict, not str"),
-        ({"data": "a=b"}, "body is for what is written already"),
-        ({"data": {"a": {"b": 1}}}, "json is for such values"),
-        ({"body": {"a": 1}}, "data and json are for values"),
+        ({"unique_key": 0}, "unique_key has to be text, not int"),
+        ({"headers": {"X": 7}}, r"headers\['X'\] has to be text, not int"),
+        ({"headers": ["X: 7"]}, "headers has to be a dict or None, not list"),
+        ({"cookies": {"a": None}}, r"cookies\['a'\] has to be text, not None"),
+        ({"data": "a=b"}, "data has to be a dict, a list of a pair of name and value or None, not str"),
+        ({"data": {"a": {"b": 1}}}, r"data\['a'\] has to be text, a number, .* or a list of these or bytes, not dict"),
+        ({"body": {"a": 1}}, "body has to be text, bytes or None, not dict"),
+        ({"json": {"a": {1, 2}}}, r"json\['a'\] is set, which JSON does not have"),
+        ({"json": [math.nan]}, r"json\[0\] is nan, which JSON does not have"),
     ],
 )
 def test_values_of_other_types_are_refused_in_words(options: dict[str, Any], problem: str) -> None:

@@ -425,9 +425,8 @@ async def test_urls_from_outside_are_crawled_until_the_program_says_so(settings:
         assert await crawl.add("http://a.test/39") == 0
         with pytest.raises(UserError, match="no seed can be fetched"):
             await crawl.add("http://127.0.0.1:1/")
-        for priority in (float("nan"), "5"):
-            with pytest.raises(ValueError, match="a priority is a number"):
-                await crawl.add("http://a.test/37", priority)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="a priority is a number"):
+            await crawl.add("http://a.test/37", float("nan"))
         assert (await anext(aiter(crawl))).label == "added"
         await crawl.finish()
     assert list(crawl.items("added")) == [{"n": 1}, {"n": 1}]
@@ -617,11 +616,11 @@ def test_a_seed_that_is_refused_is_logged_once(settings: dict[str, Any], caplog:
 def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nonsense"):
         Crawl(settings={"fetch": {"nonsense": 1}})
-    with pytest.raises(UserError, match="must be a Router"):
+    with pytest.raises(UserError, match="handlers has to be a Router or None, not method"):
         Crawl(handlers=router.handler)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="a dict of its tables"):
+    with pytest.raises(UserError, match="settings has to be a dict, a Path, text or None, not list"):
         Crawl(settings=["crawl.toml"])  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="a seed must be a URL as text or a Request, not int"):
+    with pytest.raises(UserError, match="seeds has to be text, a Request or a list of these, not bytes"):
         Crawl(b"http://a.test/")  # type: ignore[arg-type]
     for bad, match in (
         (Crawl(["ftp://a.test/"], settings=settings), "cannot be used"),

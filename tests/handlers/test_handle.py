@@ -72,7 +72,7 @@ def test_links_are_taken_in_each_form_and_what_has_none_is_skipped() -> None:
 @pytest.mark.parametrize("links", [5, b"/a", [b"/a"], [5], {"url": "/a"}, [["/a"]]])
 def test_what_is_no_link_is_refused_at_once(links: Any) -> None:
     handle = Handle()
-    with pytest.raises(TypeError, match="is no link: give URLs as text"):
+    with pytest.raises(TypeError, match="a URL has to be text"):
         handle.enqueue(links)
 
 
@@ -89,7 +89,7 @@ def test_the_base_of_a_page_is_that_of_browsers(written: str, base: str) -> None
     assert ParsedPage.of(page(exchange("a", written.encode()))).base == base
 
 
-@pytest.mark.parametrize("priority", [float("nan"), float("inf"), pytest.param(10**400, id="huge"), -2e11, True])
+@pytest.mark.parametrize("priority", [float("nan"), float("inf"), pytest.param(10**400, id="huge"), -2e11])
 def test_a_priority_that_cannot_be_stored_is_refused_at_once(priority: float) -> None:
     handle = Handle()
     with pytest.raises(ValueError, match="from -1e\\+11 to 1e\\+11"):
@@ -213,12 +213,6 @@ async def test_what_has_no_url_cannot_be_fetched() -> None:
     for missing in (None, "", element):
         with pytest.raises(ValueError, match="there is no URL"):
             await handle.fetch(missing)
-
-
-def test_a_crawl_can_be_stopped_without_a_reason() -> None:
-    handle = Handle()
-    handle.stop(None)  # type: ignore[arg-type]
-    assert handle.result().stop == ""
 
 
 def test_elements_are_looked_for_within_another_one() -> None:

@@ -182,11 +182,11 @@ def test_functions_that_cannot_handle_pages_are_refused() -> None:
 @pytest.mark.parametrize(
     ("conditions", "said"),
     [
-        ({"pattern": ["/a", "/b"]}, "not a regular expression"),
-        ({"pattern": re.compile("/a")}, "not a regular expression"),
+        ({"pattern": ["/a", "/b"]}, "pattern has to be text, not list"),
+        ({"pattern": re.compile("/a")}, "pattern has to be text, not Pattern"),
         ({"content_type": ["text/html"]}, "text/html"),
         ({"content_type": 5}, "text/html"),
-        ({"label": 5}, "5 cannot be a label"),
+        ({"label": 5}, "label has to be text, not int"),
         ({"label": "a product"}, "'a product' cannot be a label"),
         ({"status": 4.5}, "a range or a list"),
         ({"kind": None}, "status from 400"),

@@ -48,7 +48,8 @@ def api_page(made: str) -> str:
         "",
         "From the docstrings of the code. All are imported from `crawler`. [Extract data from",
         "pages](../how-to/extract-data.md) explains how they work together, and [Python API](api.md) lists all names. A",
-        "test runs the examples on sites of its own, whose hosts end in `.test`.",
+        "test runs the examples on sites of its own, whose hosts end in `.test`. In signatures, `Json` is what JSON has,",
+        "`JsonDict` a dict of it, and `Values` text, a number, True, False, None or a list of these.",
     ]
     for cls in CLASSES:
         lines += ["", f"## `{cls.__name__}`", "", *_signature(cls.__name__, cls), _text(cls), *_example(cls.__name__)]
