@@ -73,7 +73,7 @@ def _page(name: str, body: bytes) -> Page:
 async def written(pages: list[Page], folder: Path, options: dict[str, Any]) -> tuple[float, int]:
     """CPU seconds for all `pages`, and the bytes that the files hold."""
     before = time.process_time()
-    archive = Archive(ArchiveSettings(folder, "bench", "one", **options))
+    archive = Archive(ArchiveSettings(folder=folder, crawl="bench", replica="one", **options))
     await archive.start()
     for at in range(0, len(pages), GROUP):
         await archive.write(pages[at : at + GROUP])
@@ -99,7 +99,9 @@ async def endure(pages: list[Page], count: int) -> None:
     meanwhile."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         options: dict[str, Any] = {"parquet": True, "near_duplicates": "mark", "soft_404": "mark"}
-        archive = Archive(ArchiveSettings(Path(folder), "bench", "one", max_bytes=1 << 27, **options))
+        archive = Archive(
+            ArchiveSettings(folder=Path(folder), crawl="bench", replica="one", max_bytes=1 << 27, **options)
+        )
         await archive.start()
         for number in range(0, count, GROUP):
             await archive.write([_varied(pages[n % len(pages)], n) for n in range(number, number + GROUP)])

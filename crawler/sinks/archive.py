@@ -394,7 +394,7 @@ class Archive:
             self._take(volume)
 
     def _current_volume(self, now: float) -> Volume:
-        if self._volume is not None and self._volume.is_due(self._settings.max_bytes, now - self._settings.max_age_s):
+        if self._volume is not None and self._volume.is_due(self._settings.max_bytes, now - self._settings.max_age):
             self._finish()
         if self._volume is None:
             self._volume = self._new_volume(now)

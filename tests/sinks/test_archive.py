@@ -58,7 +58,7 @@ async def test_a_full_volume_is_followed_by_the_next(tmp_path: Path) -> None:
 
 async def test_an_old_volume_is_followed_by_the_next(tmp_path: Path) -> None:
     times = iter([NOON, NOON + 59, NOON + 60, NOON + 61])
-    async with archiving(tmp_path, max_age_s=60, wall=lambda: next(times)) as archive:
+    async with archiving(tmp_path, max_age=60, wall=lambda: next(times)) as archive:
         for _ in range(4):
             await archive.write([page(exchange("a", b"a"))])
     assert [len(readers.by_warcio(file)) for file in readers.warc_files(tmp_path)] == [7, 7]
