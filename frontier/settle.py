@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -74,34 +74,43 @@ def with_next_visit(settled: SettledUrl, found: str, due_ms: int | None, visit: 
     return SettledUrl(entry, settled.outcome, settled.reason, f"visit\n{found}\n{due}\n".encode() + rest)
 
 
-class Settlement(msgspec.Struct):
-    """What a holder reports about one lease in one call. Without `urls` it only renews the lease.
+class Counted(msgspec.Struct):
+    """What the URLs of a settlement add to the crawl's counters. `requests`: how many were requested; `duplicates`: how
+    many had content that was already archived; `cut`: truncated pages by reason; `items`: by data set; `rejected`:
+    items that were not written, by words without spaces; `repaired`: malformed pages that could be read, by part;
+    `shapes`: pages of shapes of URLs that are put off, by the same; `drop`: links that were not followed, by reason;
+    `extras`: requests that the handling of pages has made, by kind; `rendered`: pages that were in a browser, by
+    why."""
 
-    `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
-    `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
-    `cut`: number of truncated pages by reason; `repaired`: number of malformed pages that could be read, by part; `items`:
-    number of items by data set; `rejected`: number of items that were not written, by words without spaces; `shapes`: pages
-    of shapes of URLs that are put off, by the same; `drop`: links that were not followed, by reason; `requests`: how many
-    of the URLs were requested; `extras`: requests that the handling of pages has made, by kind;
-    `rendered`: pages that were in a browser, by why.
-    """
+    requests: int = 0
+    received_bytes: int = 0
+    duplicates: int = 0
+    cut: dict[str, int] = {}
+    items: dict[str, int] = {}
+    rejected: dict[str, int] = {}
+    repaired: dict[str, int] = {}
+    shapes: dict[str, int] = {}
+    drop: dict[str, int] = {}
+    extras: dict[str, int] = {}
+    rendered: dict[str, int] = {}
+
+    def words(self) -> str:
+        """The argument of `settle.lua` with all but bytes and duplicates."""
+        names = ("cut", "items", "rejected", "repaired", "shapes", "drop", "extras", "rendered")
+        words = [f"{name}:{word} {number}" for name in names for word, number in getattr(self, name).items()]
+        return " ".join([*words, f"requests {self.requests}"] if self.requests else words)
+
+
+class Settlement(msgspec.Struct):
+    """What a holder reports about one lease in one call. Without `urls` it only renews the lease. `next_ms`: when the next
+    request to the domain may start, by `ServerClock.now_ms`."""
 
     lease: Lease
     next_ms: int
     delay_ms: int | None = None
     state: str | None = None
     urls: list[SettledUrl] = msgspec.field(default_factory=list)
-    received_bytes: int = 0
-    duplicates: int = 0
-    cut: Mapping[str, int] = {}
-    items: Mapping[str, int] = {}
-    rejected: Mapping[str, int] = {}
-    repaired: Mapping[str, int] = {}
-    shapes: Mapping[str, int] = {}
-    drop: Mapping[str, int] = {}
-    requests: int = 0
-    extras: Mapping[str, int] = {}
-    rendered: Mapping[str, int] = {}
+    counted: Counted = msgspec.field(default_factory=Counted)
 
     @property
     def leased(self) -> list[LeasedUrl]:
@@ -112,22 +121,15 @@ class Settlement(msgspec.Struct):
     def words(self, uncertainty_ms: int) -> list[str | bytes | int]:
         """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead."""
         ends = _ends(self.urls)
-        counted = [
-            f"{name}:{word} {number}"
-            for name in ("cut", "items", "rejected", "repaired", "shapes", "drop", "extras", "rendered")
-            for word, number in getattr(self, name).items()
-        ]
-        if self.requests:
-            counted.append(f"requests {self.requests}")
         return [
             self.lease.domain,
             self.lease.token,
             self.next_ms + uncertainty_ms,
             "" if self.delay_ms is None else self.delay_ms,
             "" if self.state is None else self.state,
-            self.received_bytes,
-            self.duplicates,
-            " ".join(counted),
+            self.counted.received_bytes,
+            self.counted.duplicates,
+            self.counted.words(),
             len(ends),
             *ends,
         ]

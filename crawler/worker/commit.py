@@ -54,7 +54,7 @@ from crawler.worker.runtime import Runtime, TimeSlice
 from frontier.entries import Entry, PushMode
 from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
 from frontier.queue import Frontier, PushReply
-from frontier.settle import LeasedUrl, SettledUrl, Settlement, SettleReply
+from frontier.settle import Counted, LeasedUrl, SettledUrl, Settlement, SettleReply
 from frontier.store import batched
 
 T = TypeVar("T")
@@ -166,21 +166,10 @@ class Result(msgspec.Struct, frozen=True):
         )
 
 
-class LeaseReport(msgspec.Struct):
+class LeaseReport(Counted):
     """What a group reports to Redis about one lease."""
 
     urls: list[SettledUrl] = msgspec.field(default_factory=list)
-    requests: int = 0
-    extras: dict[str, int] = msgspec.field(default_factory=dict)
-    received_bytes: int = 0
-    duplicates: int = 0
-    cut: dict[str, int] = msgspec.field(default_factory=dict)
-    items: dict[str, int] = msgspec.field(default_factory=dict)
-    rejected: dict[str, int] = msgspec.field(default_factory=dict)
-    repaired: dict[str, int] = msgspec.field(default_factory=dict)
-    shapes: dict[str, int] = msgspec.field(default_factory=dict)
-    drop: dict[str, int] = msgspec.field(default_factory=dict)
-    rendered: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
         """Add one URL of the domain."""
@@ -228,9 +217,7 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
-    counted = (report.cut, report.items, report.rejected, report.repaired, report.shapes, report.drop)
-    counts = (report.received_bytes, report.duplicates, *counted, report.requests, report.extras, report.rendered)
-    return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)
+    return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, report)
 
 
 class Group:

@@ -9,7 +9,17 @@ from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.errors import ShardLost
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import command
-from frontier.settle import SETTLE_LEASES, SETTLE_URLS, Lease, LeasedUrl, SettledUrl, Settlement, parts_of, retry
+from frontier.settle import (
+    SETTLE_LEASES,
+    SETTLE_URLS,
+    Counted,
+    Lease,
+    LeasedUrl,
+    SettledUrl,
+    Settlement,
+    parts_of,
+    retry,
+)
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
@@ -53,7 +63,7 @@ class TestSettle:
         one, two, three, _ = lease.entries
         await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(one, "done", "200")])])
         again = [SettledUrl(one, "done", "200"), SettledUrl(two, "done", "200"), SettledUrl(three, "dead", "x")]
-        await frontier.settle([Settlement(lease, 0, urls=[*again, again[1]], received_bytes=5)])
+        await frontier.settle([Settlement(lease, 0, urls=[*again, again[1]], counted=Counted(received_bytes=5))])
         counts = await counters.counts()
         assert (counts.done, counts.dead, counts.open, counts.received_bytes) == (2, 1, 1, 5)
         assert counts.reasons == {"done:200": 2, "dead:x": 1}
@@ -83,8 +93,7 @@ class TestSettle:
             lease,
             0,
             urls=[SettledUrl(lease.entries[0], "done", "200")],
-            cut={"links": 1, "time": 2},
-            rejected={"shop:price:type": 3},
+            counted=Counted(cut={"links": 1, "time": 2}, rejected={"shop:price:type": 3}),
         )
         await frontier.settle([settlement])
         await frontier.settle([settlement])

@@ -24,7 +24,7 @@ from frontier.packing import First, Packer, Queue, Sizes, rows_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.reservations import Reservation, Reservations
 from frontier.scripts import RESTORE_VISITS, SAVE_ROBOTS, Call, Reply, command, script_call
-from frontier.settle import Lease, SettledUrl, Settlement, postpone, retry, with_next_visit
+from frontier.settle import Counted, Lease, SettledUrl, Settlement, postpone, retry, with_next_visit
 from frontier.shards import identify_shards
 from frontier.store import RedisStore, connect
 from frontier.urls import canonicalize
@@ -127,7 +127,11 @@ class Machine:
         lease = rng.choice(self._leases)  # old ones too: stale tokens and doubled calls
         next_ms = self._time.ms + rng.choice((-5, 0, 10, 5_000))
         told = Settlement(
-            lease, next_ms, rng.choice((None, 0, 10**9)), rng.choice(_STATES), received_bytes=rng.choice((0, 2**40))
+            lease,
+            next_ms,
+            rng.choice((None, 0, 10**9)),
+            rng.choice(_STATES),
+            counted=Counted(received_bytes=rng.choice((0, 2**40))),
         )
         for entry in lease.entries[: rng.randint(0, 3)]:
             reason = rng.choice(("ok", "http_500", "é:\n"))
