@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -234,6 +234,7 @@ class _Source:
         self._body = body
         self._job = job
         self._is_inline = is_inline
+        self._markup: dict[tuple[bool, bool], list[Any]] = {}
         self._steps = 1 if is_inline else _STEPS
         self._ends_at = time.thread_time() + INLINE_S if is_inline else math.inf
 
@@ -291,13 +292,13 @@ class _Source:
     def json_ld(self) -> structured.JsonLd:
         return structured.json_ld_of(self.document)
 
-    @cached_property
-    def microdata(self) -> list[Any]:
-        return structured.microdata_of(self.document, self.base)
-
-    @cached_property
-    def rdfa(self) -> list[Any]:
-        return structured.rdfa_of(self.document)
+    def _in_markup(self, field: FieldRule) -> list[Any]:
+        """The objects of the markup from which `field` is."""
+        key = bool(field.microdata), field.type in NUMBERS
+        if key not in self._markup:
+            read = partial(structured.microdata_of, base=self.base) if field.microdata else structured.rdfa_of
+            self._markup[key] = read(self.document, split_digits=field.type in NUMBERS)
+        return self._markup[key]
 
     def items_of(self, rule: ExtractRule) -> Iterator[dict[str, Any] | _Rejected]:
         """Yield the items of `rule`, or why they are rejected. Those of which nothing was found are left out."""
@@ -395,10 +396,8 @@ class _Source:
             yield field.value
         elif field.json_ld:
             yield from structured.values_at(self.json_ld.values, field.json_ld, only_first)
-        elif field.microdata:
-            yield from structured.values_at(self.microdata, field.microdata, only_first)
-        elif field.rdfa:
-            yield from structured.values_at(self.rdfa, field.rdfa, only_first)
+        elif field.microdata or field.rdfa:
+            yield from structured.values_at(self._in_markup(field), field.microdata or field.rdfa, only_first)
         else:
             for one in self._elements(field, element):
                 if isinstance(one, (str, float, bool)):  # what XPath has found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from crawler.parse.tree import restored
+from crawler.parse.tree import restored, separate_texts
 
 if TYPE_CHECKING:
     from turbohtml import Document
@@ -102,13 +102,15 @@ def _problem(error: Exception) -> str:
     return f"{error.msg}, at {' '.join((before + after).split())!r}"
 
 
-def microdata_of(document: Document, base: str) -> list[Any]:
-    """The microdata of `document` as objects of JSON-LD. `base`: the URL to which those in it are relative."""
+def microdata_of(document: Document, base: str, split_digits: bool = False) -> list[Any]:
+    """The microdata of `document` as objects of JSON-LD. `base`: the URL to which those in it are relative;
+    `split_digits`: as in `text_of`, by which texts are read."""
     renamed = [(element, element.tag) for element in document.select(_WITH_CONTENT)]
     try:
         for element, _ in renamed:
             element.tag = "meta"
-        return [_as_json_ld(item) for item in document.microdata(base)]
+        with separate_texts(document, split_digits):
+            return [_as_json_ld(item) for item in document.microdata(base)]
     except (RecursionError, ValueError):  # items that contain themselves
         return []
     finally:
@@ -116,17 +118,19 @@ def microdata_of(document: Document, base: str) -> list[Any]:
             element.tag = tag
 
 
-def rdfa_of(document: Document) -> list[Any]:
-    """The RDFa of `document` as objects of JSON-LD, with names without their vocabulary."""
+def rdfa_of(document: Document, split_digits: bool = False) -> list[Any]:
+    """The RDFa of `document` as objects of JSON-LD, with names without their vocabulary. `split_digits`: as in
+    `microdata_of`."""
     try:
-        return [_as_json_ld(item) for item in document.rdfa()]
+        with separate_texts(document, split_digits):
+            return [_as_json_ld(item) for item in document.rdfa()]
     except (RecursionError, ValueError):
         return []
 
 
 def _as_json_ld(item: Any) -> Any:
     if isinstance(item, str):
-        return restored(item)
+        return restored(item).strip()
     types = item.type.split() if isinstance(item.type, str) else item.type
     name = getattr(item, "id", None) or getattr(item, "resource", None)
     named = {re.split(r"[/#]", name)[-1]: list(map(_as_json_ld, values)) for name, values in item.properties.items()}

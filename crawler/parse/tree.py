@@ -19,8 +19,10 @@ A renamed tag in an attribute or a script is not a tag, but only the parser can 
 
 from __future__ import annotations
 
+import contextlib
 import html
 import re
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,7 @@ from crawler.parse.encoding import codec_of
 from crawler.parse.markup import ANY_VALUE, NAME, SPACE
 
 if TYPE_CHECKING:
-    from turbohtml import Document, Element
+    from turbohtml import CData, Document, Element, Text
 
 _SAFE_TAGS = 4_000  # at worst a million elements
 MOST_TAGS = 1_000_000
@@ -155,24 +157,49 @@ def text_of(root: Element | Document, split_digits: bool = False) -> str:
     templates and `noscript` within it contain is no text. Digits that continue others in a raised or lowered element are
     separated by a space. `split_digits`: those that follow others in any element are, by a line end, because `19` and `99`
     in two elements may be shown as 19.99, and white space between them separates two numbers."""
+    return restored("".join(text for _, text in _texts(root, split_digits)))
+
+
+@contextlib.contextmanager
+def separate_texts(document: Document, split_digits: bool) -> Iterator[None]:
+    """Let the joined texts of each element of `document` be those of `text_of` in the block. Hidden texts of properties are
+    empty there."""
     import turbohtml  # noqa: PLC0415
 
-    parts: list[str] = []
+    hidden = document.select("script, style, template, [itemprop] noscript, [property] noscript")
+    nodes = ((node, "") for part in hidden for node in part.descendants if isinstance(node, turbohtml.Text))
+    texts = {node: text for node, text in (*_texts(document, split_digits), *nodes) if node is not None}
+    before = [(node, node.data) for node in texts]
+    try:
+        for node, text in texts.items():
+            node.data = text
+        yield
+    finally:
+        for node, text in before:
+            node.data = text
+
+
+def _texts(root: Element | Document, split_digits: bool) -> Iterator[tuple[Text | CData | None, str]]:
+    """Yield the texts of `root`, each after what separates it from the one before, and what follows the last one."""
+    import turbohtml  # noqa: PLC0415
+
+    between = ""  # blocks that have begun or ended since the text before
     joint = ""  # separates digits where a raised or lowered element has begun or ended
     has_edge = last_digit = False  # whether any element has; whether the text ends with a digit
     waiting: list[Any] = list(reversed(root.children))
     while waiting:
         node = waiting.pop()
         if isinstance(node, (turbohtml.Text, turbohtml.CData)):
-            if text := node.data.replace("\n", " ") if split_digits else node.data:
-                if split_digits and text.isspace():
-                    parts.append(text)
-                    continue
-                if has_edge and last_digit and (text.lstrip() if split_digits else text)[0].isdigit():
-                    parts.append("\n" if split_digits else joint)
-                parts.append(text)
-                joint, has_edge = "", False
-                last_digit = (text.rstrip() if split_digits else text)[-1].isdigit()
+            text = node.data.replace("\n", " ") if split_digits else node.data
+            if not text or (split_digits and text.isspace()):
+                yield node, between + text
+                between = ""
+                continue
+            if has_edge and last_digit and (text.lstrip() if split_digits else text)[0].isdigit():
+                between += "\n" if split_digits else joint
+            yield node, between + text
+            between, joint, has_edge = "", "", False
+            last_digit = (text.rstrip() if split_digits else text)[-1].isdigit()
             continue
         if isinstance(node, turbohtml.Element):
             name = node.tag
@@ -186,11 +213,11 @@ def text_of(root: Element | Document, split_digits: bool = False) -> str:
             continue  # a comment
         has_edge = True
         if name in _BLOCKS:
-            parts.append("\n")
+            between += "\n"
             last_digit = False
         elif name in ("sub", "sup"):
             joint = " "
-    return restored("".join(parts))
+    yield None, between
 
 
 def flatten_tables(document: Document | Element) -> None:

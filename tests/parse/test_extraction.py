@@ -414,6 +414,33 @@ def test_the_content_of_microdata_may_be_an_attribute(price: str, value: str) ->
     assert document.html == html
 
 
+@pytest.mark.parametrize(
+    ("markup", "text", "price"),
+    [
+        ("19<sup>99</sup>", "19 99", None),
+        ("19<br>99", "19 99", None),
+        ("<s>1</s>299", "1299", None),
+        ("<b>19</b>.99 <small>EUR</small>", "19.99 EUR", 19.99),
+        ("<p>one</p><p>two</p>", "one two", None),
+        ("A<script>var x = 1</script><style>p{}</style><noscript>B</noscript>", "A", None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["css", "microdata", "rdfa"])
+def test_texts_of_elements_are_read_alike_in_all_kinds_of_markup(
+    kind: str, markup: str, text: str, price: float | None
+) -> None:
+    body = (
+        '<div itemscope itemtype="https://schema.org/Product" vocab="https://schema.org/" typeof=Product>'
+        f"<p>7</p><div class=price itemprop=price property=price>{markup}</div></div>"
+    ).encode()
+    source = ".price" if kind == "css" else "Product.price"
+    fields = (FieldRule("text", **{kind: source}), FieldRule("price", type="decimal", **{kind: source}))
+    assert [item.fields for field in fields for item in run(rule(field), body).items] == [
+        {"text": text},
+        *([{"price": price}] if price else []),
+    ]
+
+
 @pytest.mark.parametrize("end", ["}", ",}"])
 def test_large_numbers_keep_their_digits(end: str) -> None:
     assert product_of(script_of('{"@type": "Product", "sku": 12345678901234567890123' + end)) == {
