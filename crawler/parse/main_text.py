@@ -43,7 +43,7 @@ _HIDDEN = (
     "[style*='visibility: hidden' i]"
 )
 SURROUNDINGS = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary]"
-"""What the same on many pages is likely to be in. The footer of an article or its header may be, too: little of a text."""
+"""What the same on many pages is likely to be in. So may be the footer of an article: little of a text."""
 
 _AROUND = f"{SURROUNDINGS}, [role=search]"
 MAIN = "main, [role=main]"
@@ -128,7 +128,7 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     if is_markdown:
         _prepare_markdown(document, url)
     visible = _length(whole)
-    around = [part for part in document.select(_AROUND) if part.tag != "header" or not part.closest(f"{MAIN}, article")]
+    around = surroundings(document, _AROUND)
     everything = _written(whole, is_markdown) if 2 * _total(around) > visible else ""
     for part in around:
         part.decompose()
@@ -138,8 +138,9 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
         text = _written(content, is_markdown)
     else:
         by = "trafilatura"
-        if is_markdown:
-            text = _written(_pruned(whole, text), is_markdown=True)
+        article, is_completed = _pruned(whole, text)
+        if is_markdown or is_completed:
+            text = _written(article, is_markdown)
     if not text.strip():
         by, text = "body", _written(whole, is_markdown)
     if not text.strip():
@@ -147,6 +148,11 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     if not text.strip():
         return MainText()
     return MainText(text, "body" if by == "articles" else by, is_small)
+
+
+def surroundings(document: Document, selector: str = SURROUNDINGS) -> list[Element]:
+    """The elements of `document` around its content that match `selector`: no header of an article."""
+    return [part for part in document.select(selector) if part.tag != "header" or not part.closest(f"{MAIN}, article")]
 
 
 def _remove_hidden(document: Document, whole: Element) -> None:
@@ -412,6 +418,7 @@ def _language(code: Element) -> str:
 
 # The blocks of an article
 
+_HEADINGS = "h1, h2, h3, h4"
 _SIGNS = re.compile(r"[\W_]+")
 _INLINE_TAGS = (
     "a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark q rp rt ruby s samp small span "
@@ -425,11 +432,12 @@ _VOID = frozenset({"br", "hr", "td", "th"})
 _CONTAINED = 0.9  # of the found text is in the element of the article
 
 
-def _pruned(whole: Element, text: str) -> Element:
+def _pruned(whole: Element, text: str) -> tuple[Element, bool]:
     """The smallest element in `whole` with nearly all of `text`, its heading and comments, without the blocks that `text`
-    lacks."""
+    lacks; and whether it has lists or headings with links that `text` lacks, between its blocks."""
     wanted, at, total = _key(text), 0, 0
-    headings = set(whole.select("h1, h2, h3, h4"))
+    headings = set(whole.select(_HEADINGS))
+    lists = {part for part in _outermost(whole.select("ul, ol, dl")) if 5 * _prose(part) >= 4 * _length(part)}
     unsure: list[tuple[Element, list[Text]]] = []
     lengths: dict[Node, int] = {}
     for block in list(_blocks(whole)):
@@ -442,8 +450,8 @@ def _pruned(whole: Element, text: str) -> Element:
             start = wanted.find(key, at, None if len(key) >= _LONG else at + len(key) + _NEAR)
         if start < 0 and len(key) >= _LONG:
             start = _partly(block, wanted, len(key))
-        if start < 0 and (named := next((around for around in block[0].ancestors if around in headings), None)):
-            unsure.append((cast("Element", named), block))
+        if start < 0 and (inside := next((one for one in block[0].ancestors if one in headings or one in lists), None)):
+            unsure.append((cast("Element", inside), block))
             continue
         if start < 0:
             for node in block:
@@ -456,9 +464,11 @@ def _pruned(whole: Element, text: str) -> Element:
     least = _CONTAINED * total
     while inner := [part for part in article.children if part in lengths and lengths[part] >= least]:
         article = cast("Element", inner[0])
-    for named, block in unsure:  # trafilatura often loses headings, above all those with links
-        if named.tag == "h1" or named.parent in lengths:
-            lengths.setdefault(named, 0)
+    is_completed = False
+    for part, block in unsure:  # trafilatura often loses headings, above all those with links, and lists of short items
+        if part.tag == "h1" or (part.parent in lengths and (part in headings or _is_beside(part, lengths))):
+            is_completed |= part.parent in lengths and (part in lists or (part.tag != "h1" and bool(part.select("a"))))
+            lengths.setdefault(part, 0)
         else:
             for node in block:
                 node.decompose()
@@ -466,7 +476,18 @@ def _pruned(whole: Element, text: str) -> Element:
     while article is not whole and not all(article in (part, *part.ancestors) for part in beside):
         article = cast("Element", article.parent)
     _remove_empty(article, lengths)
-    return article
+    return article, is_completed
+
+
+def _is_beside(part: Element, others: Collection[Node]) -> bool:
+    """Whether what is before or after `part`, apart from headings, is among `others`."""
+    import turbohtml  # noqa: PLC0415
+
+    for siblings in (part.previous_siblings, part.next_siblings):
+        texts = (one for one in siblings if isinstance(one, (turbohtml.Element, turbohtml.Text)))
+        if next((one for one in texts if one.text.strip() and not one.matches(_HEADINGS)), None) in others:
+            return True
+    return False
 
 
 def _remove_empty(article: Element, lengths: Collection[Node]) -> None:

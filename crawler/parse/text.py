@@ -28,7 +28,7 @@ from crawler.arguments import checked
 from crawler.page import NO_CONTENT, Content, Exchange, Outcome, Page, TextForm
 from crawler.parse.coding import decode_body, is_html_page
 from crawler.parse.encoding import as_text, encoding_guessed, encoding_sent
-from crawler.parse.main_text import MAIN, SURROUNDINGS, main_text
+from crawler.parse.main_text import MAIN, SURROUNDINGS, main_text, surroundings
 from crawler.parse.structured import json_ld_of, plain, publication_date
 from crawler.parse.tree import flatten_tables, parse, restored, text_of
 from crawler.scope.next_visit import TEXT_DIGEST
@@ -174,9 +174,9 @@ MAX_BYTES = 4_194_304
 
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
-_LEAST_SHARE, _LEAST_SHARE_OF_MARKED = 2 / 3, 1 / 3
-"""Share of the main text in the text outside of `SURROUNDINGS`, if the parser has found it, or the page has marked it as
-`main`. What is not in it is not compared. A paragraph of a footer has less on all but the shortest pages."""
+_LEAST_SHARE = 2 / 3
+"""Share of the main text in the text outside of `surroundings`. What is not in it is not compared. A paragraph of a footer
+has less on all but the shortest pages."""
 
 LIGHT_BYTES = 32_768
 """A decoded body of this size is light, if it has at most `LIGHT_TAGS`."""
@@ -218,16 +218,16 @@ def text_to_compare(main: Element | None, document: Document) -> str:
     whole = restored(document.to_text())
     if main and main.closest(SURROUNDINGS):
         main = None
-    for part in document.select(SURROUNDINGS):
+    for part in surroundings(document):
         part.decompose()
     content = restored(document.to_text())
     if len(content) < _LEAST_MAIN:
         return whole
-    marked, least = document.select(MAIN), _LEAST_SHARE
+    marked = document.select(MAIN)
     if len(marked) == 1:
-        main, least = marked[0], _LEAST_SHARE_OF_MARKED
+        main = marked[0]
     text = restored(main.to_text()) if main else ""
-    return text if len(text) >= max(_LEAST_MAIN, least * len(content)) else content
+    return text if len(text) >= max(_LEAST_MAIN, _LEAST_SHARE * len(content)) else content
 
 
 class DigestJob(msgspec.Struct, frozen=True):

@@ -265,6 +265,22 @@ def test_a_figure_and_its_caption_are_text(shown: str, form: TextForm) -> None:
     assert found.text.index("nine") < found.text.index("old bridge") < found.text.index("NINE")
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<ul><li>200 g flour</li><li>3 eggs</li></ul>",
+        "<ol><li>200 g flour</li><li>3 eggs</li></ol>",
+        "<h3><a name=eggs>200 g flour, 3 eggs</a></h3><ul><li>one</li><li>two</li></ul>",
+    ],
+)
+def test_lists_between_paragraphs_of_an_article_are_text(part: str, form: TextForm) -> None:
+    paragraphs = "".join(f"<p>Sentence {n} tells of thing {n}. {SENTENCE}</p>" for n in range(3))
+    body = f"<div><h1>Cake</h1>{paragraphs}<h2>Ingredients</h2>{part}<h2>Method</h2>{paragraphs.upper()}</div>"
+    found = of(body, form)
+    assert (found.by, "200 g flour" in found.text, "3 eggs" in found.text) == ("trafilatura", True, True)
+
+
 def test_newspapers_have_quotes_in_figures_but_captions_that_are_no_text() -> None:
     figures = (
         f"<figure>{shown}<figcaption>Photo: Agency</figcaption></figure>"

@@ -256,6 +256,17 @@ def test_only_the_main_text_counts() -> None:
     assert digest(article()) != digest(article(STORY.replace("winter", "summer")))
 
 
+@pytest.mark.parametrize("page", ["<main>{}</main>", "<article>{}</article>", "<div><main>{}</main></div>"])
+def test_the_header_of_an_article_counts(page: str) -> None:
+    one, other = (page.format(f"<header><h1>Screw</h1><p>{price} EUR</p></header><p>{STORY}</p>") for price in (1, 2))
+    assert digest(one.encode()) != digest(other.encode())
+
+
+def test_what_is_beside_half_of_the_text_counts() -> None:
+    one, other = (f"<main><p>{STORY}</p></main><section><p>{STORY} {day}</p></section>" for day in (1, 2))
+    assert digest(one.encode()) != digest(other.encode())
+
+
 @pytest.mark.parametrize("page", ["<main>{}</main>", "<div role=main>{}</div>", "<div>{}</div>"])
 def test_no_section_of_several_is_left_out(page: str) -> None:
     """The parser takes the longest one for the main text."""
