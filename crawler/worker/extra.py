@@ -146,7 +146,6 @@ class ExtraRequests:
     _lines: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
     _gates: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary, init=False)
     _resting: dict[str, float] = field(default_factory=dict, init=False)
-    _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def begin_visit(self, leased: LeasedDomain, browser: BrowserRequestPolicy | None = None) -> PageVisit:
         """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`). `browser`: how
@@ -379,9 +378,7 @@ class ExtraRequests:
                 if (reserved := door.reservation) is not None:
                     sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
                     next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
-                    ending = asyncio.create_task(self.foreign.end(reserved, self.runtime.server_ms(next_at)))
-                    self._ending.add(ending)
-                    ending.add_done_callback(self._ending.discard)
+                    self.foreign.end_soon(reserved, self.runtime.server_ms(next_at))
 
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from itertools import takewhile
 from math import ceil, inf
 
@@ -542,6 +542,18 @@ class ForeignDomains:
         try:
             await retry.soon(lambda: self._reservations.end(held, next_ms), node)
         except RedisAway:
-            ending = asyncio.create_task(retry.call(lambda: self._reservations.end(held, next_ms), node))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._in_background(retry.call(lambda: self._reservations.end(held, next_ms), node))
+
+    def end_soon(self, held: Reservation, next_ms: int) -> None:
+        """The same, but nobody waits for it."""
+        self._in_background(self.end(held, next_ms))
+
+    def _in_background(self, ending: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(ending)
+        self._ending.add(task)
+        task.add_done_callback(self._has_ended)
+
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled():
+            task.exception()  # if the crawl has other shards by now: then nothing is reserved, and the replica ends

@@ -64,6 +64,12 @@ def test_no_invariant_is_breached_by_reshards(wire: Wire, seed: int) -> None:
     Run(replace(Scenario.draw(seed), reshards=3), wire).go()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [5, 15])
+def test_reshards_while_pages_are_in_browsers_leave_no_task_behind(wire: Wire, seed: int) -> None:
+    Run(replace(Scenario.draw(seed), reshards=2, renders=3), wire).go()
+
+
 def test_these_seeds_include_the_rare_worlds() -> None:
     """Only a chain shows that the counters must be read twice, and only a short interval that rosters must be kept. Many
     restarts lose what was repeated after others."""
