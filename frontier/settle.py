@@ -27,7 +27,7 @@ class Lease(msgspec.Struct, frozen=True, gc=False):
     token: int
     expires_ms: int
     delay_ms: int
-    state: str  # the politeness layer's own text, kept with the domain
+    state: str  # the crawler's own text, kept with the domain
     entries: tuple[Entry, ...]
 
 

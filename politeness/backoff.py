@@ -68,10 +68,10 @@ class BackoffState(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> BackoffState:
-        """The state in `text`. An invalid text gives a healthy state."""
+        """The state in the first line of `text`. An invalid one gives a healthy state."""
         number = r"(\d{1,18})"
         times, limit = rf"{number}\s+{number}\s+{number}", rf"{number}(?:\s+(\S+))?"
-        found = re.fullmatch(rf"{times}(?:\s+(\S+)(?:\s+{limit})?)?", text.strip(), re.ASCII)
+        found = re.fullmatch(rf"{times}(?:\s+(\S+)(?:\s+{limit})?)?", text.partition("\n")[0].strip(), re.ASCII)
         if not found:
             return HEALTHY
         reason = "" if found[5] and found[4] == NO_REASON else found[4] or ""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Set
 from typing import TYPE_CHECKING, Literal
+
+from xxhash import xxh3_64_intdigest
 
 from crawler.parse.tags import INLINE_TREE
 from crawler.parse.tree import parse
@@ -25,7 +28,7 @@ _ROOT_TEXT = 1_000
 _ASKING_TEXT, _ASKING_LINKS = 700, 10
 """Characters and links of a page below which a sentence that asks for JavaScript speaks of the whole page."""
 
-_NUMBER = re.compile(rb"[0-9]+")
+_DIGITS = b"0123456789"
 _LOADING = 30  # characters of "Loading..." in an empty root
 _HAS_SCRIPT = re.compile(rb"<script\b", re.IGNORECASE)
 _SCRIPT_FILE = re.compile(
@@ -35,7 +38,11 @@ _EMPTY_PLACE = re.compile(
     rb"<(div|ul|ol|dl|table|tbody|section|main|[a-z]++-[a-z-]++)\b([^<>]*+)>\s*+(?:loading[^<]{0,20})?</\1\s*+>",
     re.IGNORECASE,
 )
-_NAMES = re.compile(rb"(?<![\w-])(?:id|class|data-[a-z-]++)\s*+=\s*+[\"']?([^\"'\s>]++)")
+_NAMES = re.compile(rb"(?<![\w-])(?:id|class|data-[a-z-]++)\s*+=\s*+(\"[^\"]*+|'[^']*+|[^\"'\s>]++)")
+_WORD = re.compile(rb"[A-Za-z][A-Za-z_-]{2,39}")
+_CALL = re.compile(rb"\b([A-Za-z_$][\w$.]{2,39})\(")
+_QUOTED = re.compile(rb"[\"'`]([^\"'`\n]{3,80})[\"'`]")
+_LONGEST_SCRIPT = 1 << 20
 _ASK_FOR_DATA = (b"fetch(", b"XMLHttpRequest", b".ajax(", b"getJSON(", b"axios")
 _EXECUTABLE = re.compile(r"(?:text|application)/(?:javascript|ecmascript|babel|jsx)|module|", re.IGNORECASE)
 _ROOTS = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #q-app, #application, #main-app, #react-root, #swagger-ui"
@@ -77,13 +84,37 @@ def needs_scripts(body: bytes, charset: str | None, links: int) -> Need:
     return "yes" if len(text) < _EMPTY and links < _EMPTY_LINKS and not refreshes else "ask"
 
 
-def scripts_of(body: bytes) -> int:
-    """What tells the scripts of the HTML document `body` from those of others: the files, whether it asks for data, and
-    the empty elements that a script may fill, such as that of a list, without numbers in their names."""
-    body = body[:INLINE_TREE]
-    files = {name.rpartition(b"/")[2] for name in _SCRIPT_FILE.findall(body)}
-    places = {(place[1], *_NAMES.findall(_NUMBER.sub(b"", place[2]))[:1]) for place in _EMPTY_PLACE.finditer(body)}
-    return hash((frozenset(files), frozenset(places), any(word in body for word in _ASK_FOR_DATA))) or 1
+def traits_of(body: bytes, url: str, named: Set[bytes]) -> frozenset[int]:
+    """What tells the scripts of the HTML document `body` at `url` from those of others: their files, what they call,
+    whether they ask for data, the empty elements that they may fill, such as that of a list, and the names of elements and
+    parts of the URL that are among the words `named` by them (`words_of`). Without numbers."""
+    body = body[:INLINE_TREE].translate(None, _DIGITS)
+    tags = (part.partition(b">") for part in body.split(b"<script")[1:])
+    inline = b"".join(rest.partition(b"</script")[0] for tag, _, rest in tags if b"json" not in tag)
+    found = {name.rpartition(b"/")[2] for name in _SCRIPT_FILE.findall(body)}
+    found |= {
+        b":".join((place[1], *_WORD.findall(b"".join(_NAMES.findall(place[2])[:1]))[:1]))
+        for place in _EMPTY_PLACE.finditer(body)
+    }
+    found |= {b"()" + name for name in _CALL.findall(inline)}
+    found |= {word for word in _ASK_FOR_DATA if word in body}
+    words = set(_WORD.findall(b" ".join((url.encode(), *_NAMES.findall(body)))))
+    return frozenset(map(_trait, found | {b"." + word for word in words & (named | words_of(inline))}))
+
+
+def words_of(script: bytes) -> set[bytes]:
+    """The words in quotes in `script`, such as names of elements and paths, without numbers."""
+    script = script[:_LONGEST_SCRIPT].translate(None, _DIGITS)
+    return {word for text in _QUOTED.findall(script) for word in _WORD.findall(text)}
+
+
+def data_traits(urls: Iterable[str]) -> frozenset[int]:
+    """The same for the data at `urls`."""
+    return frozenset(_trait(url.encode()) for url in urls)
+
+
+def _trait(name: bytes) -> int:
+    return xxh3_64_intdigest(name) >> 40
 
 
 def count_words(body: bytes, charset: str | None) -> int | None:

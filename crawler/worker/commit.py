@@ -214,7 +214,7 @@ def _count(counters: dict[str, int], word: str, number: int, *, otherwise: str) 
 
 def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> Settlement:
     """What `report` says about the lease of `leased`, and when its domain may be requested next."""
-    next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
+    next_ms, state = runtime.server_ms(leased.next_at), leased.state
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, report)

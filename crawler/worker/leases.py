@@ -80,6 +80,7 @@ class LeasedDomain:
     delay_ms: int = field(init=False)
     body_bytes: int = 0  # size of the last body
     backoff: BackoffState = field(init=False)
+    learnt: str = field(init=False)  # which of its pages need a browser (`render_choice`)
     slot: tuple[str, float] | None = None  # reserved by the address limiter: network, and when it begins
     network: str | None = None  # that the next request may go to
     moves: int = 0  # connections in a row that led to other networks
@@ -96,7 +97,8 @@ class LeasedDomain:
     def __post_init__(self) -> None:
         self.pending = deque(self.lease.entries)
         self.delay_ms = self.lease.delay_ms
-        self.backoff = replace(BackoffState.parse(self.lease.state), limited_until_ms=0, limited_by="")
+        backoff, _, self.learnt = self.lease.state.partition("\n")
+        self.backoff = replace(BackoffState.parse(backoff), limited_until_ms=0, limited_by="")
 
     def __repr__(self) -> str:
         return f"<LeasedDomain {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
@@ -104,6 +106,11 @@ class LeasedDomain:
     @property
     def domain(self) -> str:
         return self.lease.domain
+
+    @property
+    def state(self) -> str:
+        """What is kept of it between leases."""
+        return f"{self.backoff}\n{self.learnt}" if self.learnt else str(self.backoff)
 
     @property
     def is_urgent(self) -> bool:

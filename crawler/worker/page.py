@@ -289,7 +289,7 @@ class PageBuilder:
         def decoded() -> bytes:
             return decode_body(exchange.body, document.coding, INLINE_OUTPUT, INLINE_INPUT).data
 
-        if (why := rendering.why(entry, exchange.url, reading, delay_s, decoded)) is None:
+        if (why := rendering.why(render, exchange.url, reading, delay_s, decoded)) is None:
             return page, reading
         rendered, extras = await rendering.render(leased, entry, exchange, why)
         page = msgspec.structs.replace(page, rendered=rendered, extras=extras)
@@ -303,7 +303,7 @@ class PageBuilder:
         )
         found = read_if_small(shown, self._limits) or await self._offload.read(shown, self._limits)
         static, reading = reading, united(reading, found, rendered.links, self.settings.extract)
-        rendering.learn(entry, rendered, static, reading, decoded)
+        rendering.learn(render, rendered, extras, static, reading, decoded)
         if reading.found.requisites:
             loaded = {extra.exchange.url for extra in extras}
             left = tuple(url for url in reading.found.requisites if url.href not in loaded)

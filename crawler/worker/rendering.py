@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
@@ -24,14 +24,16 @@ from crawler.errors import BrowserFailed, Refused
 from crawler.events import BrowserNeeded, PageRendered
 from crawler.hooks import HttpRequest
 from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered, WhyRendered
+from crawler.parse.coding import decode_body
 from crawler.parse.document import ParsedDocument
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.needs_scripts import count_words, needs_scripts, scripts_of
+from crawler.parse.needs_scripts import count_words, data_traits, needs_scripts, traits_of, words_of
 from crawler.scope.page_steps import PageSteps, Step
-from crawler.scope.shapes import shapes_of
+from crawler.scope.shapes import Recent, shapes_of
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.render_choice import RenderChoice, has_gained, is_evidence
 from crawler.worker.runtime import OpenVisit, Runtime
+from frontier.domains import domain_of, host_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize
@@ -44,6 +46,10 @@ minutes ago is rendered with the script of a moment ago."""
 LONGEST_DELAY_S = 10.0
 """An origin that asks for a longer delay in its robots.txt asks for few requests, so its pages are only rendered if
 `RenderPolicy.always` names them."""
+
+
+MOST_WORDS, MAX_SCRIPT = 20_000, 1 << 20
+"""Words of the scripts of a domain that are remembered, and bytes of a script that are read for them."""
 
 
 class PageRenderer(Protocol):
@@ -98,15 +104,21 @@ class PageRendering:
     waiting: Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
     actions: Callable[[str], Action | None] | None = None
     _choice: RenderChoice = field(default_factory=RenderChoice, init=False)
+    _words: Recent[str, set[bytes]] = field(default_factory=lambda: Recent(200), init=False)  # of scripts, by domain
     _cache: SharedCache = field(init=False)
 
     def __post_init__(self) -> None:
         self._cache = SharedCache(self.runtime.now)
 
     def why(
-        self, entry: Entry, url: str, reading: ParsedDocument, delay_s: float | None, decoded: Callable[[], bytes]
+        self,
+        turn: RenderTurn,
+        url: str,
+        reading: ParsedDocument,
+        delay_s: float | None,
+        decoded: Callable[[], bytes],
     ) -> WhyRendered | None:
-        """Why the page of `entry` at `url`, an HTML document that was read as `reading`, is rendered; None if it is not.
+        """Why the page of `turn` at `url`, an HTML document that was read as `reading`, is rendered; None if it is not.
         `delay_s`: what its robots.txt asks for, or None; `decoded`: returns its body."""
         if any(pattern.is_in(url) for pattern in self.policy.never):
             return None
@@ -119,24 +131,31 @@ class PageRendering:
         found = reading.found
         body = decoded()
         need = needs_scripts(body, found.charset, len(found.links))
-        return self._choice.choose(entry, need, lambda: scripts_of(body))
+        self._choice.recall(turn.entry.domain, turn.leased.learnt)
+        return self._choice.choose(turn.entry, need, lambda: self._traits_of(turn.entry, body))
+
+    def _traits_of(self, entry: Entry, body: bytes) -> frozenset[int]:
+        return traits_of(body, entry.url, self._words.get(entry.domain) or set())
 
     def learn(
         self,
-        entry: Entry,
+        turn: RenderTurn,
         rendered: Rendered,
+        extras: Iterable[Extra],
         static: ParsedDocument,
         dom: ParsedDocument,
         decoded: Callable[[], bytes],
     ) -> None:
-        """Learn from the page of `entry`, which was read as `static` before and as `dom` after it was rendered. `decoded`:
-        see `why`."""
+        """Learn from the page of `turn`, which was read as `static` before and as `dom` after it was rendered, and needed
+        `extras`. `decoded`: see `why`."""
         if self.policy.mode != "auto" or rendered.dom is None or not is_evidence(rendered):
             return
-        body = decoded()
+        entry, body = turn.entry, decoded()
         words, words_of_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
         gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
-        self._choice.learn(entry, rendered.why, gained, scripts_of(body))
+        asked = (extra.exchange.url for extra in extras if extra.kind in _DATA_KINDS)
+        data = data_traits(url for url in asked if domain_of(host_of(url)) == entry.domain)
+        turn.leased.learnt = self._choice.learn(entry, rendered.why, gained, self._traits_of(entry, body), data)
 
     def to_visit_again(self, entry: Entry) -> list[Entry]:
         """The pages that were settled without a browser, and that need one, as the page of `entry` has shown."""
@@ -156,7 +175,10 @@ class PageRendering:
         async def answer(request: HttpRequest) -> Exchange:
             if self.actions is not None and (action := self.actions(request.url)):
                 raise Refused(action)
-            return await self._cache.get(request, visit.send)
+            loaded = await self._cache.get(request, visit.send)
+            if request.kind == "script" and why == "sample":
+                self._note_words(entry.domain, loaded)
+            return loaded
 
         try:
             async with self.waiting(leased):
@@ -175,6 +197,13 @@ class PageRendering:
         rendered = msgspec.structs.replace(rendered, why=why, shape=self._choice.name(entry, why))
         self.runtime.events.emit(PageRendered(exchange.url, rendered))
         return rendered, tuple(visit.extras)
+
+    def _note_words(self, domain: str, script: Exchange) -> None:
+        if (words := self._words.get(domain)) is None:
+            self._words.put(domain, words := set())
+        if len(words) < MOST_WORDS:
+            body = decode_body(script.body, script.content_coding, MAX_SCRIPT).data
+            words |= words_of(body)
 
 
 class RenderTurn(NamedTuple):
@@ -216,6 +245,7 @@ def united(
 
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})")
+_DATA_KINDS = frozenset({"xhr", "fetch"})
 _KEPT_KINDS = frozenset({"script", "stylesheet", "font", "image"})
 
 

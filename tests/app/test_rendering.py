@@ -177,6 +177,26 @@ def test_with_auto_only_the_pages_that_need_it_are_rendered(
     assert not why["thing"]  # no script
 
 
+def test_another_replica_knows_which_pages_need_no_browser(
+    settings: dict[str, dict[str, Any]], typed: Typed, tmp_path: Path
+) -> None:
+    def prose(request: Request) -> Reply | str | None:
+        links = "".join(f"<a href=/doc/{number}>x</a>" for number in range(40)) if request.path == "/" else ""
+        return f"<title>{request.path}</title>{links}{'<p>All of it is here. ' * 40}<script>var x = 1</script>"
+
+    sampled = []
+    with Site(prose) as site:
+        settings["fetch"] |= {"host_map": site.host_map("shop.test"), "ports": [site.port]}
+        settings["render"]["mode"] = "auto"
+        for pages in (21, 0):
+            limited = {**settings, "limits": {"max_pages": pages}}
+            done = typed_crawl(typed, limited, "crawl", "http://shop.test/", "--apply-settings")
+            assert done.code == 0, done.err
+            lines = [line for file in tmp_path.rglob("*.pages.jsonl") for line in file.read_text().splitlines()]
+            sampled.append(sum(json.loads(line)["rendered_why"] == "sample" for line in lines))
+    assert 4 <= sampled[0] <= sampled[1] <= sampled[0] + 2
+
+
 def test_the_summary_says_why_pages_were_rendered_and_try_what_auto_would_do(tmp_path: Path) -> None:
     with Site(mixed) as site:
         place = [

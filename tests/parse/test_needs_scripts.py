@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from crawler.parse.needs_scripts import Need, count_words, needs_scripts, scripts_of
+from crawler.parse.needs_scripts import Need, count_words, needs_scripts, traits_of, words_of
 
 SCRIPT = "<script src=/assets/index.js></script>"
 PROSE = "<p>" + "The office is open from nine to five on weekdays. " * 30
@@ -53,20 +53,49 @@ def test_only_words_that_are_shown_count() -> None:
     )
 
 
-def test_pages_have_the_same_scripts_if_their_files_requests_and_empty_places_are_the_same() -> None:
-    page = b"<script src='/a/theme.js?v=1'></script><p>One<script>var x = 1</script>"
-    assert scripts_of(page) == scripts_of(b"<script defer src=../theme.js></script><p>Two<script>var x = 2</script>")
-    assert scripts_of(page) != scripts_of(page + b"<script src=list.js></script>")
-    assert scripts_of(page) != scripts_of(page + b"<script>fetch('/list.json')</script>")
+def traits(page: bytes, url: str = "https://a.test/doc/1", named: bytes = b"") -> frozenset[int]:
+    return traits_of(page, url, words_of(named))
+
+
+def test_pages_have_the_same_traits_if_what_their_scripts_look_for_is_the_same() -> None:
+    page = b"<script src='/a/theme.js?v=1'></script><p>One<script>var x = 1; start(1)</script>"
+    known = traits(page)
+    assert known == traits(b"<script defer src=../theme.js></script><p>Two<script>var x = 2; start(2)</script>")
     place = page + b"<div class=box id='list-1'> Loading... </div >"
-    assert scripts_of(page) != scripts_of(place) != scripts_of(page + b"<div class=toc></div>")
-    assert scripts_of(place) == scripts_of(page + b"<div class=box id='list-2'></div>")
-    assert scripts_of(page) == scripts_of(page + b"<div id=text>Text</div>")
+    own = [b"<script src=list.js></script>", b"<script>fetch('/list.json')</script>", b"<script>showList()</script>"]
+    for more in (*(page + one for one in own), place, page + b"<div class=toc></div>"):
+        assert known < traits(more)
+    assert traits(place) == traits(page + b"<div class=box id='list-2'></div>")
+    assert known == traits(page + b"<div id=text class='page list'>Text</div>")
+
+
+@pytest.mark.parametrize(
+    ("script", "of_list"),
+    [
+        (b"if (document.querySelector('body.list-page')) load()", b"<body class='wide list-page'>"),
+        (b'$("#items-7 > p").html(all)', b"<section id=items-9>One</section>"),
+        (b"switch (document.body.dataset.kind) { case `catalog`: load() }", b"<body data-kind=catalog>"),
+    ],
+)
+def test_what_scripts_name_is_a_trait_of_the_pages_that_have_it(script: bytes, of_list: bytes) -> None:
+    page = b"<script src=/site.js></script><p class=text>One"
+    assert traits(page, named=script) == traits(page) == traits(page + of_list)
+    assert traits(page, named=script) < traits(page + of_list, named=script)
+
+
+def test_parts_of_the_url_that_scripts_name_are_traits() -> None:
+    page, script = b"<script src=/site.js></script><p>One", b"if (location.pathname.startsWith('/list/')) load()"
+    assert traits(page, named=script) < traits(page, "https://a.test/list/1", script)
 
 
 def test_long_words_and_names_take_little_time() -> None:
     began = time.process_time()
     asking = f"<script></script><body><noscript>{'habilit' * 20_000}</noscript>".encode()
     assert needs_scripts(asking, "utf-8", 0) == "yes"
-    scripts_of(b"<div " + b"data-" * 30_000 + b"></div>")
+    for hostile in (
+        b"<div " + b"data-" * 30_000 + b"></div>",
+        *(part * 20_000 for part in (b"<script>", b'<p id="', b"$x(`")),
+    ):
+        traits(hostile)
+        words_of(hostile)
     assert time.process_time() - began < 1

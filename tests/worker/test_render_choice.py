@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from random import Random
 
@@ -41,8 +42,8 @@ def test_a_static_site_of_many_shapes_is_not_rendered_more_often(shapes: int, ki
     choice, rendered = RenderChoice(), 0
     for shape, number in waiting:
         entry, scripts = page(number, f"d{chr(97 + shape % 26)}{chr(97 + shape // 26)}"), 1 + shape % kinds
-        if why := choice.choose(entry, "ask", partial(int, scripts)):
-            choice.learn(entry, why, False, scripts)
+        if why := choice.choose(entry, "ask", partial(frozenset, {scripts})):
+            choice.learn(entry, why, False, frozenset({scripts}))
             rendered += 1
     assert rendered <= 20
 
@@ -66,7 +67,7 @@ def test_lists_are_found_among_pages_that_need_no_browser(
     choice, rendered, in_vain = RenderChoice(), set[str](), 0
     for entry in waiting:
         gains = "/list/" in entry.url
-        its_scripts = partial(int, scripts if gains else 5)
+        its_scripts = partial(frozenset, {scripts if gains else 5})
         if why := choice.choose(entry, "ask", its_scripts):
             rendered.add(entry.url)
             in_vain += not gains
@@ -74,6 +75,60 @@ def test_lists_are_found_among_pages_that_need_no_browser(
         waiting += choice.take_skipped(entry)
     assert {page(number, "list").url for number in range(lists)} <= rendered
     assert in_vain <= 40
+
+
+@pytest.mark.parametrize("shapes", [1, 3, 30])
+def test_a_domain_that_moves_between_replicas_is_not_rendered_more_often(shapes: int) -> None:
+    replicas, learnt, rendered = [RenderChoice() for _ in range(4)], "", 0
+    for number in range(10_000):
+        entry, choice = page(number, "abc"[number % shapes % 3] * (1 + number % shapes)), replicas[number // 100 % 4]
+        choice.recall("site.test", learnt)
+        if why := choice.choose(entry, "ask"):
+            learnt = choice.learn(entry, why, False)
+            rendered += 1
+    assert rendered <= 20 and len(learnt) < 2_000
+
+
+def test_shapes_that_need_a_browser_are_known_to_the_next_replica() -> None:
+    first, second = RenderChoice(), RenderChoice()
+    rendered_of(first, range(5), "list", gains=True)
+    second.recall("site.test", first.learn(page(5, "list"), "shape", True))
+    assert second.choose(page(6, "list"), "ask") == "shape"
+
+
+@pytest.mark.parametrize("learnt", ["", "x", "[1", '["a"]', "[1,2,3,[-1],{}]", "{}", "\ud800", '[0,0,0,[],{"a":[1]}]'])
+def test_what_cannot_be_read_teaches_nothing(learnt: str) -> None:
+    choice = RenderChoice()
+    choice.recall("site.test", learnt)
+    assert choice.choose(page(1), "ask") == "sample"
+
+
+def test_lists_of_any_number_of_shapes_are_found_by_a_trait_of_their_own() -> None:
+    """The other shapes have traits of six kinds."""
+    for shapes in (10, 50, 200):
+        waiting = [page(number, "d" * (1 + number % shapes)) for number in range(10_000)]
+        waiting += [page(number, "list") for number in range(10)]
+        Random(shapes).shuffle(waiting)
+        choice, rendered = RenderChoice(), set[str]()
+        for entry in waiting:
+            kind = entry.url.split("/")[3]
+            traits = frozenset({1, 99 if kind == "list" else 2 + len(kind) % 6})
+            if why := choice.choose(entry, "ask", partial(frozenset, traits)):
+                rendered.add(entry.url)
+                choice.learn(entry, why, kind == "list", traits)
+            waiting += choice.take_skipped(entry)
+        assert {page(number, "list").url for number in range(10)} <= rendered
+
+
+def test_shapes_that_ask_for_data_of_their_own_are_all_looked_at() -> None:
+    """Up to a hundred: they are not static, but most of them may bring nothing."""
+    choice, rendered = RenderChoice(), Counter[str]()
+    for number in range(20_000):
+        kind = "d" * (1 + number % 200)
+        if why := choice.choose(page(number, kind), "ask"):
+            choice.learn(page(number, kind), why, False, data=frozenset({number}))
+            rendered[kind] += 1
+    assert 100 <= len(rendered) <= rendered.total() <= 130
 
 
 def test_pages_of_a_shape_that_needs_a_browser_are_all_rendered() -> None:
