@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import select
 import socket
 import ssl
 import time
@@ -102,6 +103,7 @@ class Connection(asyncio.Protocol):
         self._replies: list[Reply] = []
         self._wanted = 0
         self._on_end: OnEnd | None = None
+        self._poll = select.poll()
         self.info: dict[str, str] = {}
 
     @property
@@ -111,6 +113,12 @@ class Connection(asyncio.Protocol):
     @property
     def is_open(self) -> bool:
         return self._transport is not None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to read. An idle connection with something to read was closed by the server, which the
+        event loop may not have seen yet: a server with a `timeout` does that after seconds, as during an import."""
+        return not self._poll.poll(0)
 
     def watch(self, on_end: OnEnd) -> None:
         """Report the end of each exchange, and of the connection, to `on_end` from now on."""
@@ -139,7 +147,8 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         wire = transport.get_extra_info("socket")
-        if wire is not None and wire.family != socket.AF_UNIX:
+        self._poll.register(wire.fileno(), select.POLLIN)
+        if wire.family != socket.AF_UNIX:
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def data_received(self, data: bytes) -> None:
@@ -330,8 +339,8 @@ class RedisServer:
         RedisAway or RedisMisused."""
         if run_id is not None and run_id != self.run_id:
             raise self._restarted()
-        if self._idle and self._trouble is None:
-            return self._start(self._idle.pop(), data, count)
+        if self._trouble is None and (connection := self._idle_one()) is not None:
+            return self._start(connection, data, count)
         return asyncio.ensure_future(self._begin_later(data, count, run_id))
 
     async def _begin_later(self, data: bytes, count: int, run_id: str | None) -> list[Reply]:
@@ -416,7 +425,14 @@ class RedisServer:
                 raise self._still_away()
             if not self._is_serving:
                 raise self._restarted()
-        return self._idle.pop() if self._idle else await self._open(self._limits.connect_s)
+        return self._idle_one() or await self._open(self._limits.connect_s)
+
+    def _idle_one(self) -> Connection | None:
+        while self._idle:
+            if (connection := self._idle.pop()).is_quiet:
+                return connection
+            connection.close()
+        return None
 
     async def _open(self, timeout_s: float) -> Connection:
         began = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -74,12 +75,14 @@ def audit(
     options: dict[str, dict[str, Any]] = {} if delay is None else {"politeness": {"delay": delay}}
     options |= {"fetch": {"user_agent": user_agent}} if user_agent else {}
     given, only = load(settings, options), one_crawl(folders, crawl)
-    crawl_here = "" if settings else crawl_of(given.replica, folders, only)
-    if not (settings or crawl_here) and (settings := kept_settings(folders, only or "*")):
+    crawl_here, opened = "" if settings else crawl_of(given.replica, folders, only), None
+    if crawl_here:
+        with contextlib.suppress(UserError):  # it was removed since
+            opened = CrawlAccess(crawl_here, load()).read()
+    if not (settings or opened) and (settings := kept_settings(folders, only or "*")):
         given = load(settings, options)
     applied, revision = given.crawl, 1
-    if crawl_here:
-        opened = CrawlAccess(crawl_here, load()).read()
+    if opened:
         applied, revision = given.onto(CrawlSettings.from_json(opened.settings)), opened.revision
     uses = frozenset(purpose or map(str, applied.politeness.purpose))
     archive = read_archive(*folders, usage=bool(uses), crawl=only)
@@ -100,7 +103,7 @@ def audit(
     report = judge(archive, rules)
     if missing := not_named(given.replica, folders, only):
         note(missing)
-    origin = f"crawl {crawl_here!r} here" if crawl_here else settings
+    origin = f"crawl {crawl_here!r} here" if opened else settings
     source = f", as {origin} has it" if origin and delay is None else ""
     emit(report, as_json, _render(report, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
     for path, reason in sorted([*report.with_unread.items(), *report.broken.items()]):
@@ -135,7 +138,8 @@ def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -
         seen += f"; {count_of(found.unread, 'record')} could not be read"
     seen += f". Checked against a delay of {delay}; change it with --delay or --settings."
     if not is_own:
-        seen += " For the settings of a crawl on a Redis server: `crawler config show > FILE`, then --settings FILE."
+        seen += " No CRAWL.settings.toml is in these folders: for the settings of a crawl on a Redis server, `crawler "
+        seen += "config show > FILE`, then --settings FILE."
     seen += " Delays of `crawler delay`, and those before a change of the settings, are not known here."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     shortest = Text("shortest gaps: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))

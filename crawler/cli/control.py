@@ -24,6 +24,7 @@ from crawler.cli.options import (
     open_frontier,
     titled,
 )
+from crawler.cli.output_folders import output_folders
 from crawler.cli.screens import TextTable
 from crawler.cli.text import about_url, did_you_mean, emit, note
 from crawler.errors import UserError
@@ -33,6 +34,7 @@ from crawler.page import DEAD_REASONS, KEPT_DENIALS
 from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules
+from crawler.sinks.lines import newest_line
 from crawler.wording import count_of
 from frontier.clock import crawl_ms
 from frontier.control import Control, DomainRules, RetryReply
@@ -453,7 +455,10 @@ def refresh(url: str | None, access: CrawlAccess, domain: str | None, match: str
             page = _page(url, settings)
             number = await refresh_page(store, keys, page.href, page.domain, clock.now_ms())
             if not number:
-                reason = _why_not_page(await lookup.url(page.href, page.domain)) if is_on else OFF
+                folders = output_folders(access.settings, opened.name)
+                lines = (newest_line(folder, page.href, opened.name) for folder in folders)
+                last = next(filter(None, lines), {}).get("reason", "")
+                reason = _why_not_page(await lookup.url(page.href, page.domain), str(last)) if is_on else OFF
             return number, page.domain, reason, is_on
         domains = [domain] if domain else {one async for one in domains_with_known_pages(store, keys)}
         if match is None:
@@ -506,7 +511,8 @@ _OPEN = {
 }
 
 
-def _why_not_page(status: UrlStatus) -> str:
+def _why_not_page(status: UrlStatus, last: str) -> str:
+    """`last`: the reason of its last visit, "" if that is not in the output here."""
     if status.where in _OPEN:
         return _OPEN[status.where]
     if status.where == "unseen":
@@ -515,6 +521,10 @@ def _why_not_page(status: UrlStatus) -> str:
         return f"it is dead ({status.reason}): queue it again with `crawler dead requeue`"
     if status.next_ms is not None:
         return "it is due already"
+    if last in ("http_404", "http_410"):
+        return (
+            f"its last visit found it gone ({last}), so it is not visited again: `crawler seed --again URL` fetches it"
+        )
     return f"it is not visited again: {_NO_RULE}, or it is gone (`crawler why URL`)"
 
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from math import ceil
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +126,8 @@ class Explanation(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """The input of `explanation`. `line`: the newest JSON line of the URL in the output, None if there is none.
     `rules`: those that an operator has set; `searched`: the output folders; `condition`: that of the crawl if the URL
-    is to be fetched; `unfollowed`: links in its shard that say nofollow; `key`: that of its request
-    (`frontier.entries`)."""
+    is to be fetched; `failed`: why its last try failed, as far as a replica still knows; `unfollowed`: links in its shard
+    that say nofollow; `key`: that of its request (`frontier.entries`)."""
 
     asked: str
     url: Url
@@ -138,6 +140,7 @@ class Facts(msgspec.Struct, frozen=True):
     rules: DomainRules = DomainRules()
     searched: tuple[str, ...] = ()
     condition: Condition | None = None
+    failed: str = ""
     unfollowed: int = 0
     key: str = ""
 
@@ -202,6 +205,9 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     if status.where == "unseen":
         status, keyed = await lookup.url(url.href, url.domain), url
     lines = [line for folder in folders if (line := newest_line(folder, keyed.href, crawl.name)) is not None]
+    now = await CrawlReader(store, crawl.keys).complete() if status.where in OPEN else None
+    failures = chain.from_iterable(record.recent_failures for record in now.replicas) if now else ()
+    tries = [failure for failure in failures if failure.url == keyed.href]
     stats = crawl.keys.of(url.domain).stats
     (unfollowed,) = await store.send([command("HGET", stats, "drop:nofollow")])
     return Facts(
@@ -217,7 +223,8 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
         rules=control.rules,
         searched=tuple(map(str, folders)),
         unfollowed=int(unfollowed or 0),
-        condition=(await CrawlReader(store, crawl.keys).complete()).condition if status.where in OPEN else None,
+        condition=now.condition if now else None,
+        failed=max(tries, key=attrgetter("at_ms")).reason if tries else "",
     )
 
 
@@ -390,7 +397,9 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
     if status.where in ("waiting", "queued") and facts.robots and facts.robots.record.access == "disallow":
         return later(facts.file_due_ms), "the next try of its robots.txt"
     if status.where == "waiting":
-        return later(status.ready_ms), f"its next try, after {status.entry.tries if status.entry else 0} so far"
+        reason = facts.failed or (backoff.failures and backoff.reason)  # that of its domain
+        failed = f", the last of which failed ({reason})" if reason else ""
+        return later(status.ready_ms), f"its next try, after {status.entry.tries if status.entry else 0} so far{failed}"
     if status.where not in ("queued", "leased"):
         return None, ""
     if later(backoff.until_ms):

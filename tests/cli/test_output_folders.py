@@ -181,6 +181,8 @@ def test_audit_and_export_ask_which_crawl_of_a_folder_is_meant(typed: Typed, tmp
         path.unlink()
     assert typed("export", "out").code == 0
     assert "crawl 'news' here has it" in whole(typed("audit", "out").out)
+    assert typed("remove", "--yes", "--crawl", "news").code == 0
+    assert "a delay of 0 s, as out/news.settings.toml has it" in whole(typed("audit", "out").out)
 
 
 def test_folders_of_one_crawl_each_are_exported_together_but_not_audited(typed: Typed, tmp_path: Path) -> None:

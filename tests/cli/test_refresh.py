@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from crawler.cli.control import NOTHING_KNOWN, OFF
@@ -85,6 +88,16 @@ def test_it_says_why_nothing_became_due(known: Hand, words: list[str], reason: s
     known.with_store(more_pages)
     known.json("refresh", "--domain", "c.test")
     assert known.type("refresh", *words).startswith(f"crawl {known.crawl} has made no page due: {reason}")
+
+
+def test_it_says_that_a_page_is_gone(known: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_rules(known, ["every=1h"])
+    known.with_store(more_pages)
+    line = {"url": "https://a.test/over", "domain": "a.test", "outcome": "done", "reason": "http_404", "replica": "r1"}
+    (tmp_path / f"{known.crawl}-r1.pages.jsonl").write_text(json.dumps(line) + "\n")
+    monkeypatch.setenv("CRAWLER_REPLICA__OUT", str(tmp_path))
+    told = known.type("refresh", "https://a.test/over")
+    assert "its last visit found it gone (http_404), so it is not visited again: `crawler seed --again URL`" in told
 
 
 def test_a_crawl_without_known_pages_says_so(hand: Hand) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import hiredis
 import msgspec
 import pytest
+import redis
 
 from frontier.cluster import read_shards
 from frontier.connection import translate
@@ -423,6 +424,16 @@ async def test_a_password_that_changes_is_read_for_each_connection(tmp_path: Pat
                 await asyncio.sleep(0.2)
         await store.close()
         await before.close()
+
+
+async def test_a_connection_that_the_server_has_closed_while_idle_is_not_used(tmp_path: Path) -> None:
+    """Given a server with a `timeout`, and a process whose event loop stands still for longer than that."""
+    with ValkeyProcess(tmp_path, persistent=False) as server, redis.Redis(unix_socket_path=str(server.socket)) as admin:
+        store = await connect(server.url)
+        assert await store.send([command("PING")]) == [b"PONG"]
+        assert admin.client_kill_filter(skipme=True) == 1  # while the event loop stands still
+        assert await store.send([command("PING")]) == [b"PONG"]
+        await store.close()
 
 
 async def test_a_command_that_prints_no_password_is_named_without_what_it_printed(tmp_path: Path) -> None:

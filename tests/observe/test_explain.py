@@ -125,6 +125,11 @@ def in_scope(**scope: object) -> CrawlSettings:
         (WAITING, {}, "will be tried again: its next try, after 1 so far"),
         (
             WAITING,
+            {"failed": "tls"},
+            "will be tried again: its next try, after 1 so far, the last of which failed (tls)",
+        ),
+        (
+            WAITING,
             {"robots": robots("disallow", reason="http_503", retry_at_ms=NOW + 41_500)},
             "will be tried again: robots.txt unreachable (http_503), next try in 42 s",
         ),
