@@ -79,7 +79,7 @@ def audit(
     if crawl_here:
         with contextlib.suppress(UserError):  # it was removed since
             opened = CrawlAccess(crawl_here, load()).read()
-    if not (settings or opened) and (settings := kept_settings(folders, only or "*")):
+    if not (settings or opened) and (settings := kept_settings(folders, only or crawl_here or "*")):
         given = load(settings, options)
     applied, revision = given.crawl, 1
     if opened:

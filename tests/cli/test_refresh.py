@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crawler.cli.control import NOTHING_KNOWN, OFF
@@ -94,9 +94,9 @@ def test_it_says_that_a_page_is_gone(known: Hand, tmp_path: Path, monkeypatch: p
     set_rules(known, ["every=1h"])
     known.with_store(more_pages)
     line = {"url": "https://a.test/over", "domain": "a.test", "outcome": "done", "reason": "http_404", "replica": "r1"}
-    (tmp_path / f"{known.crawl}-r1.pages.jsonl").write_text(json.dumps(line) + "\n")
+    (tmp_path / f"{known.crawl}-r1.pages.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
     monkeypatch.setenv("CRAWLER_REPLICA__OUT", str(tmp_path))
-    told = known.type("refresh", "https://a.test/over")
+    told = " ".join(known.type("refresh", "https://a.test/over").split())
     assert "its last visit found it gone (http_404), so it is not visited again: `crawler seed --again URL`" in told
 
 
