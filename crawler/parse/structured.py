@@ -18,7 +18,7 @@ import msgspec
 from crawler.parse.tree import restored, separate_texts
 
 if TYPE_CHECKING:
-    from turbohtml import Document
+    from turbohtml import Document, Element
 
 MAX_CHARACTERS = 1 << 20
 """Characters of all JSON-LD of a page that is read."""
@@ -50,10 +50,15 @@ _WITH_CONTENT = (
 _AT_ITS_LEVEL = ("@graph", "mainEntity")
 """Keys to what an object is about: it is nested no deeper."""
 
-_PUBLISHED = (
-    'meta[property="article:published_time" i], meta[itemprop=datePublished], meta[name="dc.date.issued" i], '
-    "time[pubdate], [itemprop=datePublished]"
+_PUBLISHED_BY_META = ", ".join(
+    f"meta[{said} i]"
+    for said in ("property='article:published_time'", "name='article:published_time'", "name='dc.date.issued'")
 )
+_PUBLISHED = "[itemprop=datePublished], time[pubdate]"
+_OF_OTHERS = "aside, nav, footer, " + ", ".join(
+    f"[{key}*={kind} i]" for key in ("itemtype", "itemprop") for kind in ("comment", "review")
+)
+"""Elements whose date of publication is not that of the page."""
 _DATE_OF_POST = "time.published[datetime], time.dt-published[datetime]"  # hAtom and h-entry: WordPress, Ghost, Jekyll
 _DATE_LENGTH = 60
 """The most characters of a date of publication."""
@@ -186,13 +191,35 @@ def _is_reference(value: Any) -> bool:
 
 
 def publication_date(document: Document, json_ld: Sequence[Any]) -> str | None:
-    """When the page says that it was published, as it is written in its markup, or in its `json_ld`."""
-    said = [part.attr("content") or part.attr("datetime") or "" for part in document.select(_PUBLISHED)[:1]]
-    for value in (*said, *values_at(json_ld, ".datePublished")):
-        if isinstance(value, str) and 0 < len(value.strip()) <= _DATE_LENGTH:
-            return restored(value.strip())
-    posts = document.select(_DATE_OF_POST)[:2]  # a list has several
-    return (posts[0].attr("datetime") or "")[:_DATE_LENGTH] or None if len(posts) == 1 else None
+    """When the page says that it was published, as it is written in its markup, or in its `json_ld`. None if that has
+    several dates, as lists have."""
+    marked = [part for part in document.select(_PUBLISHED) if not part.closest(_OF_OTHERS)]
+    sources = (
+        [part.attr("content") for part in document.select(_PUBLISHED_BY_META)[:1]],
+        _dates_of_articles(json_ld),
+        map(_date_in, marked),
+        (_date_in(part) for part in marked if part.closest("main, article")),
+        map(_date_in, document.select(_DATE_OF_POST)),
+    )
+    for source in sources:
+        dates = {restored(date.strip()) for date in source if isinstance(date, str)}
+        known = {date for date in dates if 0 < len(date) <= _DATE_LENGTH}
+        if len(known) == 1:
+            return known.pop()
+    return None
+
+
+def _dates_of_articles(json_ld: Sequence[Any]) -> list[Any]:
+    """The dates of publication of the articles in `json_ld`, or of what else the page is about."""
+    tops = [one for one in _flat(_tops(json_ld)) if isinstance(one, dict)]
+    found = [one for top in tops for one in _flat([top, top.get("mainEntity")]) if isinstance(one, dict)]
+    kinds = [(one.get("datePublished"), _types(one.get("@type"))) for one in found]
+    articles = [date for date, types in kinds if any(kind.endswith(("Article", "Posting")) for kind in types)]
+    return articles or [date for date, types in kinds if "WebSite" not in types]
+
+
+def _date_in(part: Element) -> str:
+    return part.attr("content") or part.attr("datetime") or part.text
 
 
 def _flat(values: Any) -> list[Any]:

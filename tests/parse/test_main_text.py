@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import turbohtml
@@ -231,6 +232,32 @@ def test_the_date_of_publication_is_as_the_page_says() -> None:
     posts = [f"<time class='entry-date published' datetime=2026-03-0{day}>March {day}</time>" for day in (1, 2)]
     assert publication_date(turbohtml.parse(posts[0]), []) == "2026-03-01"
     assert publication_date(turbohtml.parse("".join(posts)), []) is None
+
+
+OLD = "<time itemprop=datePublished datetime=2019-01-01>2019</time>"
+MARKED = "<article><time itemprop=datePublished datetime=2026-03-04>4 March</time></article>"
+ARTICLE = {"@type": "NewsArticle", "datePublished": "2026-03-04"}
+
+
+@pytest.mark.parametrize(
+    ("markup", "json_ld", "wanted"),
+    [
+        (f"<aside>{OLD}</aside>", [ARTICLE], "2026-03-04"),
+        (f"<div>{OLD}</div>{MARKED}", [], "2026-03-04"),
+        (f"<article>{OLD}</article>{MARKED}", [], None),
+        (f"<div itemscope itemtype=https://schema.org/Comment>{OLD}</div>", [], None),
+        (f"<div itemprop=review itemscope>{OLD}</div>", [], None),
+        ("", [{"@type": "WebSite", "datePublished": "2001"}, ARTICLE], "2026-03-04"),
+        ("", [{"@type": "WebPage", "datePublished": "2026", "mainEntity": ARTICLE}], "2026-03-04"),
+        ("", [ARTICLE, {"@type": "BlogPosting", "datePublished": "2019"}], None),
+        ("<meta name=article:published_time content=2026-03-04>", [], "2026-03-04"),
+        ("<span itemprop=datePublished>4 March 2026</span>", [], "4 March 2026"),
+    ],
+)
+def test_the_date_of_publication_is_not_that_of_something_else(
+    markup: str, json_ld: list[Any], wanted: str | None
+) -> None:
+    assert publication_date(turbohtml.parse(markup), json_ld) == wanted
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
