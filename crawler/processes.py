@@ -33,6 +33,17 @@ def renounce_privileges() -> None:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
 
 
+_M_MMAP_THRESHOLD = -3  # mallopt(3)
+_LARGE_BLOCK = 1 << 20
+
+
+def give_back_large_blocks() -> None:
+    """Let each block of a mebibyte or more, such as a body, go back to the system when it is freed. By default, the C
+    library of Linux keeps them after the first ones, in pieces that the next body may not fit in."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK)
+
+
 IDLE_CONNECTIONS = 1_024
 """Maximum number of origins to which idle connections are kept. Domains take turns, so with fewer connections than leased
 domains, hardly any would be reused, and a new one costs as much CPU as the rest of a small page. A connection takes 9 KB,

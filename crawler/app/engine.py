@@ -258,6 +258,7 @@ class Engine:
             events=deps.events,
             processes=self._local.text_processes,
             makes_texts=content.text != "off",
+            folder=self._local.out,
         )
         fetch, throttle, limiter = self._fetch, self._throttle, self._limiter
         held, queue, permits = self.held, self._queue, self.permits
@@ -648,6 +649,7 @@ def production_dependencies(
         router = load_router(settings.handlers.app)
     signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
     time = time or CrawlTime(store, crawl.keys.peers, clock, replica, local.interval)
+    processes.give_back_large_blocks()
     fetch = fetch_settings(settings, max_idle=processes.raise_fd_limit(local.concurrency))
     return Dependencies(
         replica=replica,

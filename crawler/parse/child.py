@@ -31,9 +31,11 @@ import pickle
 import resource
 import signal
 import sys
+import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol, cast
 
 import msgspec
@@ -41,7 +43,7 @@ import msgspec
 from crawler.errors import FailureKind
 from crawler.events import Events, OwnFailure
 from crawler.logs import log
-from crawler.page import Content, Link
+from crawler.page import Content, Exchange, Link
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.html import Extracted
@@ -329,6 +331,10 @@ MAX_WAITING_DOCUMENTS = 1_000
 """The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching. On a
 busy machine as much as that does wait, because the process has a low priority."""
 
+LARGE = 1 << 20
+MAX_ASIDE_BYTES = 1 << 30
+"""Bytes of a body from which on it waits in a file without a name, and of all such files. Beyond that, it is as above."""
+
 SMALL = 256 << 10
 """Bytes of a decoded body whose texts and items are light work, unless its domain is known to be slow."""
 
@@ -351,7 +357,8 @@ StandIn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class DocumentOffloader:
-    """Reads large documents. The caller waits in a block of `stand_in`, unless too much is waiting already."""
+    """Reads large documents. The caller waits in a block of `stand_in`, unless too much is waiting already. Bodies above
+    `LARGE` wait in files in `folder`, or in memory if it is None."""
 
     def __init__(
         self,
@@ -361,8 +368,10 @@ class DocumentOffloader:
         retry_s: float = RETRY_S,
         processes: int = 1,
         makes_texts: bool = False,
+        folder: Path | None = None,
     ) -> None:
         self._stand_in = stand_in
+        self._folder = folder
         self._processes = [process] if process else [ChildProcess(makes_texts=makes_texts) for _ in range(processes)]
         self._makes_texts = makes_texts
         self._turns = FairTurns(self._processes)
@@ -371,6 +380,7 @@ class DocumentOffloader:
         self._retry_s = retry_s
         self._budget = WorkBudget()
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
+        self._aside_bytes = 0
 
     def __repr__(self) -> str:
         return f"<DocumentOffloader waiting={self._waiting_documents} bytes={self._waiting_bytes} {self._processes!r}>"
@@ -386,13 +396,16 @@ class DocumentOffloader:
         if self._makes_texts:
             await asyncio.gather(*(start_one() for _ in self._processes))
 
-    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
-        """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""
+    async def read(self, document: Document, limits: ParseLimits, holder: Exchange | None = None) -> ParsedDocument:
+        """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`. With a
+        `holder`, its body is read, and is not there while it waits in a file."""
         job = ReadJob(document._replace(body=b""), limits)
-        parsed = await self._in_turn(job, document.body, is_large=True, is_needed=True)
+        body = holder or document.body
+        size = len(body.body if isinstance(body, Exchange) else body)
+        parsed = await self._in_turn(job, body, is_large=True, is_needed=True)
         if parsed is None:
             found = Extracted(error="unread", dropped={"unread": 1})
-            return ParsedDocument(found, NO_HINTS, len(document.body), ("unread",))
+            return ParsedDocument(found, NO_HINTS, size, ("unread",))
         return cast(ParsedDocument, parsed)
 
     async def extract(self, job: ExtractionJob, body: bytes, is_large: bool = True) -> Extraction:
@@ -405,17 +418,18 @@ class DocumentOffloader:
         used up its budget."""
         return await self._in_turn(job, body, is_large) or ""
 
-    async def content(self, job: ContentJob, body: bytes) -> Content | None:
-        """The content of the page with this `body`: only its whole text, with the cut "text", if it exceeds the limits on
-        time or memory. None if its domain has used up its budget. The caller keeps its slot."""
+    async def content(self, job: ContentJob, body: bytes | Exchange) -> Content | None:
+        """The content of the page with this `body`, or that of this exchange: only its whole text, with the cut "text", if
+        it exceeds the limits on time or memory. None if its domain has used up its budget. The caller keeps its slot."""
         loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
         is_large = job.page.decoded_size > SMALL or "unread" in job.page.cut
-        async with self._turns.turn(domain, is_large or self._budget.is_heavy(domain, loop.time())) as process:
+        is_heavy = is_large or self._budget.is_heavy(domain, loop.time())
+        async with self._put_aside(body) as (_, back), self._turns.turn(domain, is_heavy) as process:
             if self._budget.is_spent(domain, loop.time()):
                 return None
-            content = await self._run(process, job, body)
+            content = await self._run(process, job, await back())
             if content is None and job.wanted.text != "off":
-                content = await self._run(process, msgspec.structs.replace(job, is_hasty=True), body)
+                content = await self._run(process, msgspec.structs.replace(job, is_hasty=True), await back())
         return content or UNREAD
 
     async def in_steps(self, domain: str, steps: Iterator[None]) -> bool:
@@ -438,15 +452,55 @@ class DocumentOffloader:
         for process in self._processes:
             await process.stop()
 
-    async def _in_turn(self, job: Job, body: bytes, is_large: bool, is_needed: bool = False) -> Any:
+    async def _in_turn(self, job: Job, body: bytes | Exchange, is_large: bool, is_needed: bool = False) -> Any:
         """The result of `job`, None if there is none. The slot of the caller is lent meanwhile, unless too much waits.
-        `is_needed`: also if its domain has used up its budget."""
-        loop, domain, size = asyncio.get_running_loop(), _domain_of(job.url), len(body)
+        `body`: or what has it; `is_needed`: also if its domain has used up its budget."""
+        loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
         is_heavy = is_large or self._budget.is_heavy(domain, loop.time())
-        async with self._lent(size), self._turns.turn(domain, is_heavy) as process:
+        async with (
+            self._put_aside(body) as (size, back),
+            self._lent(size),
+            self._turns.turn(domain, is_heavy) as process,
+        ):
             if not is_needed and self._budget.is_spent(domain, loop.time()):
                 return None
-            return await self._run(process, job, body)
+            return await self._run(process, job, await back())
+
+    @asynccontextmanager
+    async def _put_aside(self, body: bytes | Exchange) -> AsyncIterator[tuple[int, Callable[[], Awaitable[bytes]]]]:
+        """A block for which the body of an exchange leaves memory, if it is large and has to wait. Yields how much of it
+        still takes memory, and what brings it back. At the end of the block, it is back."""
+        holder = body if isinstance(body, Exchange) else None
+        data = holder.body if holder else cast(bytes, body)
+        size, file = len(data), None
+        is_small = size < LARGE or self._aside_bytes + size > MAX_ASIDE_BYTES
+        if holder and self._folder and self._turns.is_taken and not is_small:
+            self._aside_bytes += size
+            try:
+                file = await asyncio.to_thread(_written, data, self._folder)
+            except OSError:  # the disk is full, or the folder is gone
+                pass
+            finally:
+                self._aside_bytes -= size if file is None else 0
+
+        async def back() -> bytes:
+            if holder and file and not holder.body:
+                msgspec.structs.force_setattr(holder, "body", await asyncio.to_thread(file.read))
+            return holder.body if holder else cast(bytes, body)
+
+        del data
+        if holder is None or file is None:
+            yield size, back
+            return
+        with file:
+            msgspec.structs.force_setattr(holder, "body", b"")
+            try:
+                yield 0, back
+            finally:
+                self._aside_bytes -= size
+                if not holder.body:  # without its turn
+                    file.seek(0)
+                    msgspec.structs.force_setattr(holder, "body", file.read())
 
     @asynccontextmanager
     async def _lent(self, size: int) -> AsyncIterator[None]:
@@ -477,6 +531,16 @@ class DocumentOffloader:
                 tries += 1 if error.code == _KILLED else TRIES
         self._budget.spend(domain, job.CPU_S, loop.time())
         return None
+
+
+def _written(body: bytes, folder: Path) -> BinaryIO:
+    """A file in `folder` without a name that has `body`, at its beginning. Raises OSError."""
+    with contextlib.ExitStack() as failed:
+        file = failed.enter_context(tempfile.TemporaryFile(dir=folder))
+        file.write(body)
+        file.seek(0)
+        failed.pop_all()
+    return cast(BinaryIO, file)
 
 
 def _is_over(steps: Iterator[None], until: float, loop: asyncio.AbstractEventLoop) -> bool:

@@ -146,6 +146,11 @@ class FairTurns(Generic[T]):
     def __repr__(self) -> str:
         return f"<FairTurns free={len(self._free)} light={self._light!r} heavy={self._heavy!r}>"
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether heavy work would have to wait now."""
+        return bool(self._heavy or not self._free) or self._heavy_turns >= self._most_heavy
+
     @asynccontextmanager
     async def turn(self, domain: str, is_heavy: bool = False) -> AsyncIterator[T]:
         """A block that runs when `domain` has its turn. Yields a resource that nobody else uses meanwhile."""

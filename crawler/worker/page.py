@@ -232,7 +232,10 @@ class PageBuilder:
                 is_ok and "feed" in self.settings.extract.link_kinds,
                 link,
             )
-            reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
+            reading = read_if_small(document, self._limits)
+            if reading is None:
+                document = document._replace(body=b"")  # it may wait in a file
+                reading = await self._offload.read(document, self._limits, exchange)
             if refresh:
                 reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
             if render is not None and is_ok and reading.found.error is None:
@@ -664,8 +667,7 @@ class PageHandling:
             return page
         assert page.exchange is not None
         async with self._awaiting(leased, page):
-            shown = page.shown or page.exchange
-            content = await self._offload.content(ContentJob.of(page, self._wanted), shown.body)
+            content = await self._offload.content(ContentJob.of(page, self._wanted), page.shown or page.exchange)
         if content is None:
             return msgspec.structs.replace(page, content=NO_CONTENT, cut=(*page.cut, "budget"))
         return msgspec.structs.replace(page, content=content)

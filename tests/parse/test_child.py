@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import brotli  # type: ignore[import-untyped]
@@ -32,6 +33,7 @@ from crawler.scope.extract_rules import ExtractRule, FieldRule
 from crawler.worker.worker import WorkerPool
 from frontier.urls import UrlRules
 from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
+from tests.sinks.values import exchange
 
 
 def order(queue: FairQueue) -> list[str]:
@@ -391,6 +393,38 @@ async def test_few_bodies_wait_for_a_process_that_gets_no_cpu_time(size: int, mo
         await asyncio.sleep(0)
     assert most - 1 <= taken <= most
     await pool.stop()
+
+
+class OneAtATime(Stopped):
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_answer = asyncio.Semaphore(0)
+        self.lengths: list[int] = []
+
+    async def run(self, job: Any, body: bytes) -> ParsedDocument:
+        await self.may_answer.acquire()
+        self.lengths.append(len(body))
+        return job.run(b"")  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("has_folder", [True, False])
+async def test_large_bodies_wait_in_files(tmp_path: Path, has_folder: bool) -> None:
+    process, size = OneAtATime(), 1 << 20
+    folder = tmp_path if has_folder else tmp_path / "gone"
+    offloader, held = DocumentOffloader(process=process, folder=folder), [exchange("", bytes(size)) for _ in range(3)]
+    calls = [asyncio.create_task(offloader.read(SMALL, LIMITS, one)) for one in held]
+    async with asyncio.timeout(10):
+        while has_folder and any(one.body for one in held[1:]):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    assert held[0].body  # it has its turn
+    calls[1].cancel()
+    await asyncio.wait([calls[1]])
+    process.may_answer.release()
+    process.may_answer.release()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert (process.lengths, [one.body for one in held]) == ([size] * 2, [bytes(size)] * 3)
 
 
 class CommandMissing:
