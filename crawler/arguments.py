@@ -142,7 +142,6 @@ def _told(value: object) -> str:
 
 
 def _in_words(hint: Any) -> str:
-    """`hint` for people."""
     members = [one for one in _members(hint) if not (one is int and float in _members(hint))]
     words = []
     for member in sorted(members, key=lambda one: (one is NoneType, _is_list(one))):

@@ -83,7 +83,6 @@ def parse_head(data: bytes) -> Head:
 
 @lru_cache(maxsize=16)  # nearly all responses begin with the same line
 def _status_line(first: bytes) -> Head:
-    """A head that begins with the line `first`, without fields."""
     status = _STATUS_LINE.match(first)
     if status is None:
         return Head(0, (), is_regular=False)

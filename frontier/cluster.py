@@ -247,7 +247,6 @@ class Cluster(Servers):
         return server
 
     async def _keep_fresh(self) -> None:
-        """Refresh the map whenever that was wanted, and while a node that serves slots is away."""
         gap_s = FIRST_GAP_S
         while True:
             if not any(server.is_away for server in self.members.values()):

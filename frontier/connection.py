@@ -523,7 +523,6 @@ class RedisServer:
         self._wake(1)
 
     def _wake(self, number: int) -> None:
-        """Let the first `number` of those that wait for a connection look for one."""
         while self._waiting and number:
             waiting = self._waiting.popleft()
             if not waiting.done():

@@ -98,7 +98,6 @@ def _suffix_list() -> tldextract.TLDExtract:
 
 
 def _suffix_list_text() -> str:
-    """The list in use. Raises BadInput if the file that is named cannot be used."""
     named = os.environ.get(SUFFIX_LIST)
     if not named:
         import tldextract  # noqa: PLC0415

@@ -161,7 +161,6 @@ class Forgetting:
         return gone
 
     async def _seen(self, urls: Sequence[str]) -> list[bool]:
-        """Whether the seen-set has each of `urls`, as a page or as a requisite."""
         (buckets,) = await self._store.send([command("HGET", self._shard.stats, "buckets")])
         prints = [mark for url in urls for mark in (self._fingerprint(url), -self._fingerprint(url))]
         names = (self._shard.seen(seen_bucket(one, int(buckets or 1))) for one in prints)
@@ -252,7 +251,6 @@ class Forgetting:
                     await self._strip(key)
 
     async def _strip(self, key: Key) -> None:
-        """Remove the pages where URLs were found from a key of another domain."""
         if key.first == "block":
             (contents,) = await self._store.send([command("GET", key.whole)])
             rows = rows_of(contents) if contents is not None else []

@@ -185,7 +185,6 @@ async def domains_with_known_pages(store: Store, keys: CrawlKeys, due_s: float =
 
 
 async def _known(store: Store, keys: CrawlKeys, domain: str) -> AsyncIterator[list[KnownPage]]:
-    """The known pages of `domain`, some buckets at a time."""
     name, at, buckets = keys.of(domain).known(domain), 0, 1
     while at < buckets:
         names = range(at, at + READ_AT_ONCE)

@@ -214,7 +214,6 @@ class Packer:
         return command("ZRANGE", blocks, order, "+inf", "BYSCORE", "LIMIT", 0, CANDIDATES)
 
     async def _read(self, shard: int, domain: str, names: Sequence[str]) -> list[bytes | None]:
-        """The contents of blocks, None for one that is gone."""
         return await self._store.send([command("GET", self._keys.shards[shard].block(name, domain)) for name in names])
 
     async def unpack(self, blocks: Sequence[First], sizes: Sizes) -> None:
@@ -276,5 +275,4 @@ class Packer:
 
 
 def _url_of(entry: bytes) -> bytes:
-    """What is stored of the URL of an entry (`Entry.raw`)."""
     return entry[:1] + entry[6:].partition(b" ")[0]

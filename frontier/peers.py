@@ -187,7 +187,6 @@ class OwnerTable:
         return json.dumps([replicas, [places[owner] for owner in self.owners]], separators=(",", ":")).encode()
 
     def _decoded(self, table: bytes) -> tuple[str, ...]:
-        """The owners in `table`. Empty if the table is empty or has another number of shards."""
         replicas, places = json.loads(table) if table else ([], [])
         return tuple(replicas[place] for place in places) if len(places) == self._shards else ()
 

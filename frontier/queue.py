@@ -94,7 +94,6 @@ def _chunks(groups: Groups) -> Iterator[Groups]:
 
 
 def _batches(parts: Iterable[tuple[int, Groups]]) -> Iterator[list[tuple[int, Groups]]]:
-    """Split the `parts` of shards into those of one round trip each."""
     batch: list[tuple[int, Groups]] = []
     size = 0
     for shard, groups in parts:

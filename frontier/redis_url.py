@@ -236,7 +236,6 @@ def _address(text: str, port: int) -> Address:
 
 
 def _address_map(text: str) -> dict[str, Address]:
-    """Pairs of addresses, ``ANNOUNCED=REACHABLE``, separated by commas."""
     pairs = [pair.partition("=")[::2] for pair in text.split(",") if pair]
     if not all(announced and reachable for announced, reachable in pairs):
         raise ValueError("address_map is a list of ANNOUNCED=REACHABLE, separated by commas")

@@ -134,7 +134,6 @@ class Repair:
         return await self._restore(words, PAGES, RESTORE_VISITS)
 
     async def _restore(self, items: Iterable[Item], size: int, script: Script) -> int:
-        """Call `script` for `items`, at most `size` of them in a call. Returns the sum of the replies."""
         by_shard: dict[int, list[Item]] = defaultdict(list)
         for item in items:
             by_shard[self._keys.shard_of(item[0])].append(item)

@@ -124,7 +124,6 @@ class LayoutCopy:
     async def _side_by_side(
         self, copies: AsyncIterator[Coroutine[None, None, int]], note: Callable[[int], None]
     ) -> None:
-        """Carry out `copies`, some at a time, and note how many keys each has copied."""
         at_work: set[asyncio.Task[int]] = set()
         try:
             async for one in copies:
@@ -173,7 +172,6 @@ class LayoutCopy:
         return len(found) * step
 
     async def _bucket_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
-        """Copies of all seen-sets by whole buckets."""
         for shard, of in enumerate(self._old):
             for numbers in batched(range(buckets[of]), BUCKETS_AT_ONCE):
                 yield self._copy_buckets(shard, [f"{SEEN}:{number}" for number in numbers])
@@ -235,7 +233,6 @@ class LayoutCopy:
         return frozenset(whole)
 
     async def _copy_page(self, page: Sequence[Key]) -> int:
-        """Copy the keys of `page`, and return their number."""
         whole = await self._copy_queues(page) if self._can_copy else frozenset()
         reads = [(key, 0) for key in page if key.name not in LEFT_BEHIND and key not in whole]
         expiring = [key for key, _ in reads if key.first in EXPIRING]
@@ -281,7 +278,6 @@ class LayoutCopy:
         return [(of, int(reply or 1)) for of, reply in zip(self._old, replies, strict=True)]
 
     async def _sizes(self, buckets: Sequence[tuple[ShardKeys, int]]) -> list[int]:
-        """The number of fingerprints in each shard with so many buckets."""
         sizes: list[int] = []
         for part in batched(buckets, AT_ONCE):  # all calls at once could take a gigabyte
             calls = [command("SCARD", of.seen(bucket)) for of, count in part for bucket in range(count)]
@@ -331,7 +327,6 @@ class LayoutCopy:
         )
 
     async def _queued(self, shards: Sequence[ShardKeys]) -> list[int]:
-        """The number of queued URLs of each of `shards`, packed ones included."""
         totals = [0] * len(shards)
         left = [(number, 0) for number in range(len(shards))]
         while left:
@@ -436,7 +431,6 @@ class Reshard:
 
     @property
     def _shards(self) -> Sequence[ShardKeys]:
-        """The old shards, and those that this command fills."""
         return [*self._old.shards, *self._new(self._claimed).shards]
 
     # until the shards are frozen
@@ -507,7 +501,6 @@ class Reshard:
         return shard_call(scripts.FREEZE_SHARD, self._old, shard, *what)
 
     async def _servers(self) -> list[tuple[str, str]]:
-        """The node of each shard and of the key `meta`, and its run."""
         keys = [self._old.meta, *(of.base for of in self._shards)]
         nodes = {self._store.node_of(key): key for key in keys}
         await self._store.send([command("EXISTS", key) for key in nodes.values()])
@@ -655,7 +648,6 @@ class Reshard:
             await clock.sleep(LOOK_S)
 
     async def _settled_ms(self, keys: CrawlKeys) -> list[int]:
-        """When a URL of each shard was settled last; 0 for never."""
         return [
             int(ms or 0) for ms in await ask(self._store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
         ]

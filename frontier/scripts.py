@@ -38,7 +38,6 @@ class Rare(msgspec.Struct, frozen=True):
 
 
 def _load(name: str, keys: int, parts: tuple[str | Rare, ...] = ()) -> Script:
-    """The script in `name`.lua, after the functions in the files of `parts`."""
     source = "\n".join(map(_source, (*parts, name)))
     return Script(name, source, hashlib.sha1(source.encode()).hexdigest().encode(), keys)
 

@@ -158,7 +158,6 @@ class SettleReply(msgspec.Struct, frozen=True):
 
 
 def _ends(urls: Sequence[SettledUrl]) -> list[str | bytes | int]:
-    """The outcomes of `urls`, grouped as `settle.lua` expects them."""
     words: list[str | bytes | int] = []
     groups: dict[tuple[str, str], list[str]] = {}
     for settled in urls:

@@ -271,7 +271,6 @@ def canonicalize_links(
 
 
 def _without_fragment(href: str) -> str:
-    """`href` without fragment and surrounding space; empty if it refers to the page itself."""
     if "#" in href:
         whole, _, _ = href.partition("#")
         if whole[-1:] > " ":  # a space before `#` belongs to the URL, one at the end does not
@@ -300,7 +299,6 @@ _REMEMBERED_LENGTH = 400  # characters of link and directory together
 
 
 def _checked_base(base: str) -> str:
-    """The URL `base`. Raises BadUrl if it is none."""
     try:
         return ada_url.normalize_url(base)
     except ValueError:

@@ -209,7 +209,6 @@ def _answer(waiting: list[asyncio.Future[float | None]], reply: Reply) -> None:
 
 
 def _fail(asked: dict[str, list[asyncio.Future[float | None]]], error: Exception | None) -> None:
-    """Raise `error` in all callers, or cancel them if it is None."""
     for future in (future for waiting in asked.values() for future in waiting if not future.done()):
         if error is None:
             future.cancel()

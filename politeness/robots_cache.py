@@ -211,7 +211,6 @@ def longest_asked_delay(stored: Iterable[bytes]) -> float:
 
 
 def _unpacked(stored: bytes | None) -> RobotsRecord | None:
-    """The record as it is stored, None if there is none or it cannot be unpacked."""
     try:
         return None if stored is None else RobotsRecord.unpack(stored[_EXPIRY_DIGITS:])
     except BadRecord:

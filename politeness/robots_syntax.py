@@ -376,7 +376,6 @@ def extract(body: bytes, product_token: str) -> Generator[None, None, Excerpt]:
 
 
 def _longest_delay(values: Iterable[str]) -> float | None:
-    """The greatest of the Crawl-delay values that are numbers, in seconds."""
     delays = (Protego.parse(f"User-agent: *\nCrawl-delay: {value}").crawl_delay("*") for value in values)
     return max((delay for delay in delays if delay is not None), default=None)
 

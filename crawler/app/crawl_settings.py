@@ -156,7 +156,6 @@ def _log(event: str, found: list[Difference]) -> None:
 
 
 def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSettings:
-    """Return the settings that a command with `settings` requests for a crawl with the settings `stored`."""
     if not (whole or settings.file_has_crawl_tables):
         wanted = settings.onto(stored)
     elif settings.names(_SHARDS):
@@ -169,7 +168,6 @@ def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSett
 
 
 def _parts(place: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the smallest differing parts of two values of a setting."""
     tables = [_table(value) for value in (before, after)]
     if not all(tables) or (isinstance(before, list | tuple) and len(before) != len(after)):
         yield place, before, after

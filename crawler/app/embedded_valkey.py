@@ -275,14 +275,12 @@ class EmbeddedValkey:
             await asyncio.sleep(0.02)
 
     def _kill(self) -> bool:
-        """Kill the server of this folder, which may be suspended. Returns whether there is one."""
         if pid := self._server():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return pid is not None
 
     def _server(self) -> int | None:
-        """Return the process ID of the server of this folder; None if it has ended."""
         with contextlib.suppress(OSError, ValueError):
             self._pid = int((self.data_dir / "valkey.pid").read_text())
         return self._pid if self._pid and str(self.socket) in _command_line(self._pid) else None
@@ -338,7 +336,6 @@ def _has_ended(pid_path: Path) -> bool:
 
 
 def _command_line(pid: int) -> str:
-    """Return the command line of a process; "" if it has ended."""
     with contextlib.suppress(OSError):
         if Path("/proc/self/cmdline").exists():
             return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")

@@ -318,7 +318,6 @@ class Engine:
         return action_of(url) if self._avoids_actions and self._has_session(url) else None
 
     def _has_session(self, url: str) -> bool:
-        """Return whether a rule adds a secret or cookies to the request for `url`."""
         if self._rules is None:
             return False
         handling = self._rules.of(Origin.parse(origin_of(url)), url)
@@ -410,7 +409,6 @@ class Engine:
         return True
 
     async def _look_for_new_runs(self) -> bool:
-        """Look for restarts of servers. Return whether all answered within `REDIS_STEP_S` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REDIS_STEP_S):
                 while True:

@@ -269,7 +269,6 @@ class Supervisor:
         return code
 
     async def _start(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process | None:
-        """Start a replica. None if the system starts no process now, which is logged."""
         try:
             return await asyncio.create_subprocess_exec(
                 *self._command,

@@ -341,7 +341,6 @@ def _request_of(line: dict[str, Any]) -> Request:
 
 
 def _values(block: bytes, field: str) -> Iterator[str]:
-    """The values of `field` in the block of a warcinfo record."""
     for line in block.decode("utf-8", "replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip().lower() == field:

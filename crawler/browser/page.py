@@ -195,7 +195,6 @@ class OpenPage:
         self._over.set()
 
     async def _watch(self) -> None:
-        """End the page when its browser ends or needs too much memory."""
         most = int(self._limits.memory * TREE_MEMORY)
         while not self._pipe.closed.is_set():
             with contextlib.suppress(TimeoutError):
@@ -259,7 +258,6 @@ class OpenPage:
             await asyncio.sleep(0.05 if self._in_flight else max(0.02, left))
 
     async def _settled_again(self) -> None:
-        """Wait for what the page loads because of what was done with it."""
         self._quiet_since = asyncio.get_running_loop().time()
         await self._settled(AGAIN_S, AGAIN_CAP_S)
 
@@ -275,7 +273,6 @@ class OpenPage:
             await self._settled_again()
 
     async def _take(self, step: Step) -> None:
-        """Take `step`. It fails if there is no such element."""
         if self._outcome != "done":  # its scripts were stopped
             self._failed_steps.append(step.text)
             return

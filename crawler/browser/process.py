@@ -247,7 +247,6 @@ class Chromium:
                 os.close(fd)
 
     def _said(self) -> str:
-        """The last line that it has logged."""
         with contextlib.suppress(OSError, IndexError):
             return (self._folder / "log").read_text(errors="replace").strip().splitlines()[-1][-300:]
         return ""

@@ -663,7 +663,6 @@ async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
 
 
 async def _unknown_domains(store: RedisStore, crawl: Crawl, domains: Collection[str]) -> list[str]:
-    """Return those of `domains` without a page or requisite in the crawl. Raises RedisAway."""
     shards = crawl.keys.shards
     keys = [shards[shard_of(domain, len(shards))].domain(domain) for domain in domains]
     counts: list[list[object]] = []

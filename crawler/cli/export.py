@@ -297,7 +297,6 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
 
 
 def _check_read(done: Exported) -> None:
-    """Raises UserError, after naming the files, if some could not be read to the end, or if a record could not be read."""
     problems = (done.unread, done.broken, done.lineless)
     for path in sorted({*done.unread, *done.broken, *done.lineless}):
         for problem in filter(None, (found.get(path) for found in problems)):
@@ -459,7 +458,6 @@ def extract(
 
 
 def _given(context: click.Context) -> dict[str, str]:
-    """Return the parameters that are on the command line, each with the option as it was typed."""
     return {
         one.name: (one.secondary_opts if context.params.get(one.name) is False else one.opts)[0]
         for one in context.command.params

@@ -143,7 +143,6 @@ async def _forget(
 async def _rewrite(
     rewriter: DomainRewriter, forgetting: Forgetting, archive: ArchiveSettings, is_dry: bool
 ) -> list[str]:
-    """Rewrite the files of a folder, and replace their copies. Returns what could not be done."""
     loop, url, left = asyncio.get_running_loop(), archive.upload, list[str]()
     depot = Depot.at(url) if url and archive.keep_local and not is_dry else None
 

@@ -90,7 +90,6 @@ def directory(folder: Path, days: int, as_json: bool) -> None:
 
 
 def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
-    """Return `[identity]` and its keys. Raises UserError if requests could not be signed with it."""
     from crawler.identity.keys import read_keys  # noqa: PLC0415 - needs an optional package
 
     table = settings.identity

@@ -317,7 +317,6 @@ def _plain(option: str) -> str:
 
 
 def _similar(option: str, command: click.Command) -> str:
-    """Return the option of `command` that is most like `option`, or ""."""
     near = closest(_plain(option), (name for name in options_of(command) | {"--help"} if name[:2] == "--"))
     return near[0] if near else ""
 
@@ -366,7 +365,6 @@ def _unknown_command(context: click.Context, name: str) -> str:
 
 
 def _unexpected(context: click.Context, words: str) -> str:
-    """Return the error about `words` that are more than the arguments of the command."""
     hint = _example(context)
     if IS_REDIS.match(words):
         hint = f"; {FOR_REDIS}"

@@ -68,8 +68,6 @@ NUMBERS = {
 
 
 def _number_options(function: Callable[..., None]) -> Callable[..., Any]:
-    """Add the options of `NUMBERS`, as `numbers`: those that are given."""
-
     @wraps(function)
     def collecting(**given: Any) -> None:
         numbers = {name: value for name in NUMBERS if (value := given.pop(name)) is not None}
@@ -137,7 +135,6 @@ def _assignment(text: str) -> tuple[str, float]:
 
 
 def _workload(numbers: dict[str, float]) -> Workload:
-    """Raises UserError."""
     missing = [f"--{name}" for name in ("pages", "days", "domains") if name not in numbers]
     if missing:
         raise UserError(f"give {', '.join(missing)}, for example: crawler plan --pages 1e9 --days 10 --domains 5M")

@@ -297,7 +297,6 @@ def finish(folder: Path | None, access: CrawlAccess, offline: bool, as_json: boo
 
 
 def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: contextlib.ExitStack) -> Finished:
-    """Finish the volumes of the crawl of `access`, which stay locked until `stack` is closed."""
     orphans = find_orphans(folder)
     for orphan in orphans:
         stack.callback(orphan.leave)

@@ -203,7 +203,6 @@ def _dead(found: Summary) -> str:
 
 
 def _copies(found: Summary, has_replicas: bool) -> list[str]:
-    """Return what is known of the copies of pages that are visited again, nothing if there are none."""
     if not (found.visits or found.known or found.visits_due):
         return []
     due = f"{found.visits_due:,}"
@@ -249,7 +248,6 @@ def _items(found: Status) -> list[tuple[str, int, str]]:
 
 
 def _by_reason(counts: Mapping[str, int]) -> str:
-    """Return the sum, with the reasons if there are any."""
     total = f"{sum(counts.values()):,}"
     return f"{total} ({', '.join(name for name, _ in _most_first(counts))})" if counts else total
 
@@ -381,7 +379,6 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
 
 
 def _resting(found: Summary) -> str:
-    """Return the number of domains that rest, and when the first is due if none is due now."""
     next_s = (found.next_due_ms - found.at_ms) / 1000 if found.next_due_ms else 0
     return f"{found.domains_resting:,}" + (f", next in {span(next_s)}" if next_s else "")
 
@@ -703,7 +700,6 @@ def _denied(counts: Counts) -> str:
 
 
 def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
-    """Return the numbers of URLs with this outcome by reason, the most frequent first."""
     start = f"{outcome}:"
     return {
         name.removeprefix(start): number

@@ -213,7 +213,6 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
 
 
 def _before_and_after(change: Change) -> tuple[str, str]:
-    """Return both values; of long lists, only what differs."""
     before, after = _value(change.before), _value(change.after)
     if max(len(before), len(after)) > LONG_LIST and (differs := reference.list_change(change.before, change.after)):
         return count_of(len(change.before), "value"), differs

@@ -374,7 +374,6 @@ class Fetcher:
         return self._issuers.context_of(server)
 
     async def _certificate(self, connector: GuardedConnector, url: str) -> bytes:
-        """What `url` has. Raises FetchFailed."""
         try:
             url = canonicalize(url).href
             request = self._request(url, None, (), is_bare=True)
@@ -443,7 +442,6 @@ def _with_cookies(fields: Sequence[tuple[str, str]], cookies: str) -> list[tuple
 
 
 def _with_tls(request: Request, context: ssl.SSLContext) -> Request:
-    """`request` on a connection with this context."""
     key = request.connection_key._replace(ssl=context)
     return msgspec.structs.replace(request, ssl=context, connection_key=key)
 
@@ -485,7 +483,6 @@ def _failure_kind(error: Exception) -> FailureKind:
 
 
 def _in_words(kind: FailureKind, error: Exception) -> str:
-    """What there is to say about `error` beside its kind."""
     if kind is FailureKind.TLS:
         return tls_in_words(error)
     if isinstance(error, aiohttp.ClientConnectorError) and error.errno:

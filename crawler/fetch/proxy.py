@@ -203,7 +203,6 @@ async def _secured(sock: socket.socket, to: Destination, factory: Callable[[], P
 
 
 async def _connected_by_socks(proxy: Proxy, to: Destination, limit_s: float) -> socket.socket:
-    """Return a socket that the SOCKS5 proxy has connected to the site."""
     # An optional package.
     from python_socks import ProxyConnectionError, ProxyError, ProxyTimeoutError, ProxyType  # noqa: PLC0415
     from python_socks.async_.asyncio import Proxy as SocksProxy  # noqa: PLC0415

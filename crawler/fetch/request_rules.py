@@ -100,7 +100,6 @@ def header_lines(fields: Iterable[tuple[str, str]]) -> bytes:
 
 
 def _without(lines: bytes, replaced: Iterable[tuple[str, str]]) -> bytes:
-    """The header `lines` without the fields that `replaced` has, too."""
     names = {name.lower().encode() for name, _ in replaced}
     kept = [line for line in lines.splitlines(keepends=True) if line.partition(b":")[0].lower() not in names]
     return b"".join(kept)

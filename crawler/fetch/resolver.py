@@ -298,7 +298,6 @@ class Resolver(AbstractResolver):
         await self._lookup.close()
 
     def _look_up(self, host: str) -> asyncio.Task[_CacheEntry]:
-        """One look-up for all concurrent callers."""
         if host not in self._asking:
             began = self._clock.monotonic()
             self._asking[host] = _Asking(asyncio.create_task(self._learn(host, began)), began)

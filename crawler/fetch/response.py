@@ -173,7 +173,6 @@ class ResponseReader:
         self.is_too_long = self._is_over = len(kept) < len(content)
 
     def _read_chunks(self, data: bytes) -> bytes:
-        """Read a chunked body and the trailer fields. Returns what follows them."""
         data, self._held, at = self._held + data, b"", 0
         while not self._is_over:
             if self._left:

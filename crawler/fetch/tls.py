@@ -137,7 +137,6 @@ def _has_roots(context: ssl.SSLContext) -> bool:
 
 
 def _files_in_folder() -> Iterator[Path]:
-    """The files in which OpenSSL looks for roots by the hash of a name."""
     return (path for folder in _folder_of_roots().split(os.pathsep) for path in Path(folder).glob("????????.[0-9]"))
 
 
@@ -147,7 +146,6 @@ def _folder_of_roots() -> str:
 
 
 def _context(base: ssl.SSLContext | None) -> ssl.SSLContext:
-    """A new context with the roots of `base`, by default those of the system."""
     context = _with_roots_of_system() if base is None else None
     if context is None or not _has_roots(context):
         base = base or system_context()  # it still has those of a store that has been lost since

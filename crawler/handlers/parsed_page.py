@@ -437,7 +437,6 @@ def encoded_item(name: str, item: object) -> Item:
 
 
 def _written(link: Linked) -> str | None:
-    """How the URL of `link` is written; None if it has none."""
     if link is None or isinstance(link, str):
         return link
     if isinstance(link, (Link, Request)):

@@ -151,7 +151,6 @@ class VisitRequests:
         return await asyncio.to_thread(save)
 
     async def _exchange(self, url: str, request: RequestData) -> Exchange:
-        """Make `request` to `url`, and follow redirects."""
         if self._visit is None:
             raise Refused("offline", "requests are made in a crawl only")
         for _ in range(MOST_REDIRECTS + 1):
@@ -174,8 +173,6 @@ def _joined(written: str, base: str | None) -> str:
 
 
 async def _answered(exchange: Exchange, limits: ParseLimits) -> ParsedPage:
-    """The answer in `exchange` as a page."""
-
     def parsed() -> ParsedPage:
         content_type = exchange.header_text(b"content-type")
         if exchange.encoding:

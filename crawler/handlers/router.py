@@ -212,7 +212,6 @@ _FAILED_STATUS = re.compile(r"http_[4-9]\d\d")
 
 
 def _statuses(wanted: int | Iterable[int] | None) -> Collection[int]:
-    """`wanted` as a collection. Raises UserError for what is no status."""
     if wanted is None:
         return OK
     found = wanted if isinstance(wanted, range) else tuple(wanted) if isinstance(wanted, Iterable) else (wanted,)
@@ -224,7 +223,6 @@ def _statuses(wanted: int | Iterable[int] | None) -> Collection[int]:
 
 
 def _check_kind(kind: int | str) -> None:
-    """Raises UserError if no page can fail with `kind`."""
     if not isinstance(kind, str):
         if not isinstance(kind, int) or not 400 <= kind <= 999:
             raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")

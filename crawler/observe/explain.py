@@ -280,7 +280,6 @@ def explanation(facts: Facts) -> Explanation:
 
 
 def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
-    """Return the short answer as one sentence."""
     status, line, rules, url = facts.status, facts.line, facts.rules, facts.url
     if rules.is_forgotten(url.domain):
         is_complete = not rules.is_half_forgotten(url.domain)
@@ -432,7 +431,6 @@ def _robots(facts: Facts) -> tuple[str, int | None, str]:
 
 
 def _delay_from(facts: Facts) -> str:
-    """Return whose delay holds for the domain of the URL."""
     set_s = facts.rules.delays.get(facts.url.domain)
     policy = with_set_delay(politeness_policy(facts.settings).throttle.delay, set_s)
     own_ms, rules = delay_ms(policy, None, None, 0.0), facts.robots.rules if facts.robots else None

@@ -454,7 +454,6 @@ def never_found_in_words(fields: Sequence[str]) -> str:
 
 
 def _rejections(rejected: Mapping[str, int]) -> dict[str, Counter[str]]:
-    """Return for each data set how many items were rejected for each reason."""
     by_name: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, number in rejected.items():
         name, reason = words_of(word)

@@ -121,7 +121,6 @@ def main() -> None:
 
 
 def _serve(jobs: BinaryIO, answers: BinaryIO) -> None:
-    """Answer jobs until they end."""
     answers.write(_frame(b""))
     answers.flush()
     while len(size := jobs.read(FRAME)) == FRAME:
@@ -135,7 +134,6 @@ def _serve(jobs: BinaryIO, answers: BinaryIO) -> None:
 
 
 def _answer(job: Job, body: bytes) -> list[bytes]:
-    """The contents of the frames that answer `job`."""
     parts, error = [], ""
     began = time.process_time()
     try:
@@ -280,7 +278,6 @@ class ChildProcess:
         return process
 
     async def _exchange(self, process: asyncio.subprocess.Process, job: Job, body: bytes) -> Any:
-        """Send `job`, and receive the answer."""
         jobs, view = process.stdin, memoryview(body)
         assert jobs is not None
         jobs.write(_frame(pickle.dumps(job, pickle.HIGHEST_PROTOCOL)) + len(view).to_bytes(FRAME))
@@ -319,7 +316,6 @@ class ChildProcess:
 
 
 async def _content(process: asyncio.subprocess.Process) -> bytes:
-    """The content of the next frame of an answer."""
     assert process.stdout is not None
     return await process.stdout.readexactly(int.from_bytes(await process.stdout.readexactly(FRAME)))
 

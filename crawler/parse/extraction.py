@@ -381,14 +381,12 @@ class _Source:
             raise _Rejected(field.name, "unread") from None
 
     def _matches_in(self, text: str, pattern: str) -> Iterator[str]:
-        """Yield what `pattern` matches in `text`, without empty matches."""
         for value in _matches(text, pattern, self._steps):
             self._check_time()
             if value:
                 yield value
 
     def _whole_values(self, field: FieldRule, element: Any) -> Iterator[Any]:
-        """Yield what the source of `field` has."""
         only_first = not field.list
         if field.page:
             yield self._job.facts[field.page]

@@ -142,7 +142,6 @@ def _type(control: Element) -> str:
 
 
 def _fields_of(control: Element) -> list[tuple[str, str]]:
-    """The fields of a control outside of its form."""
     name, kind, value = _attribute(control, "name"), _type(control), control.field_value
     is_left_out = kind in ("file", "submit", "image", "reset", "button") or control.tag == "button"
     if (

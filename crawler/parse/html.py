@@ -366,7 +366,6 @@ def _embedded(page: bytes, codec: str, kinds: frozenset[str]) -> list[str]:
 
 
 def _urls_of_json(content: bytes) -> list[str]:
-    """The values of all keys `url` in a JSON-LD script."""
     try:
         left = [msgspec.json.decode(content.translate(None, b"\r\n\t"))]
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
@@ -476,7 +475,6 @@ def _canonical(links: list[_LinkElement], base: str, rules: UrlRules) -> str:
 
 
 def _joined(href: str, base: str, rules: UrlRules) -> str:
-    """The canonical URL of `href`; empty if there is none."""
     try:
         return canonicalize(href, base, rules).href if href else ""
     except BadUrl:

@@ -212,7 +212,6 @@ def _outermost(parts: Sequence[Element]) -> Iterator[Element]:
 
 
 def _total(parts: Sequence[Element]) -> int:
-    """The length of `parts`, some of which may be in others."""
     return sum(map(_length, _outermost(parts)))
 
 

@@ -223,7 +223,6 @@ def _date_in(part: Element) -> str:
 
 
 def _flat(values: Any) -> list[Any]:
-    """`values` with the items of lists in place of these."""
     flat: list[Any] = []
     steps, waiting = 0, [iter(values)]
     while waiting and steps < MAX_SEARCHED:
@@ -250,7 +249,6 @@ def _of_type(found: Sequence[Any], kind: str) -> Iterator[dict[str, Any]]:
 
 
 def _objects(found: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """The objects in `found`, outer ones before those that they contain."""
     waiting: list[Any] = [list(found)]
     for _ in range(MAX_SEARCHED):
         if not waiting:

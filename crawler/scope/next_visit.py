@@ -415,7 +415,6 @@ def _digest(rule: RecrawlRule | None, answer: Answer) -> str:
 
 
 def _rule_for(rules: Sequence[RecrawlRule], answer: Answer) -> RecrawlRule | None:
-    """The rule for the page of `answer`."""
     return next((rule for rule in rules if rule.applies(answer.url, answer.host, answer.content_type)), None)
 
 
@@ -433,7 +432,6 @@ def _next(found: Found, rule: RecrawlRule | None, seen: Visits, gain_s: float = 
 
 
 def _compared(before: Visits, has_changed: bool, at: float) -> Visits:
-    """`before` with one more visit at `at`."""
     seen = observed(before.observed, max(1.0, at - before.last_at), has_changed)
     return msgspec.structs.replace(
         before,
@@ -498,7 +496,6 @@ def described(texts: Sequence[str], seen: Visits) -> str:
 
 
 def _growth(seen: Visits) -> str:
-    """By how much the time until the next visit is longer than the interval."""
     longest_s, times = max(LONGEST_MOVED_S, seen.interval_s), seen.misses - 1
     doubled = "doubled once" if times == 1 else f"doubled {times} times"
     if _grown_s(seen) <= longest_s:
@@ -513,7 +510,6 @@ def _changes(seen: Visits) -> str:
 
 
 def _reason(rule: RecrawlRule, seen: Visits) -> str:
-    """Why the interval is neither shorter nor longer."""
     planned_s = rule.interval_s(seen)
     if rule.is_cached and seen.interval_s > planned_s * _LONGER:
         return "until then, its response says that it is fresh"
@@ -531,7 +527,6 @@ def _reason(rule: RecrawlRule, seen: Visits) -> str:
 
 
 def _how_often(rule: RecrawlRule, seen: Visits) -> str:
-    """Such as a page that has the longest interval."""
     if 1 / seen.rate.mean < rule.max_s:
         return f"so often that a visit does not gain {_span(rule.gain_s)} in which the copy is up to date"
     return "seldom"

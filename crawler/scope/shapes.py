@@ -356,7 +356,6 @@ class Shapes:
         return self._left(self._domains.get(domain) or (0, 0, 0)) > 0
 
     def _left(self, counts: Sequence[int]) -> float:
-        """How many more URLs that were put off may be fetched from the domain with these `counts`."""
         pages, put_off, _ = counts
         return max(LEAST, self._share * pages) - put_off
 

@@ -260,7 +260,6 @@ class Source(msgspec.Struct, frozen=True):
 
 
 def _from_file(path: Path) -> Source:
-    """Read the TOML file at `path`. Raises UserError if it cannot be read."""
     import tomllib  # noqa: PLC0415 - a replica of a supervisor has no file
 
     try:
@@ -521,7 +520,6 @@ def _as_list(value: Any) -> str:
 
 
 def _expected(key: Key, value: Any, error: str) -> str:
-    """Return what `value` has to be. `error`: what msgspec says."""
     if key.choices:
         *others, last = map(repr, key.choices)
         near = closest(str(value), key.choices)

@@ -165,7 +165,6 @@ _BOUNDS = {"ge": ">=", "gt": ">", "le": "<="}
 
 
 def _kind(key: Key) -> str:
-    """The type of a setting in words, with its bounds."""
     bounds = " and ".join(f"{sign} {bound:g}" for name, sign in _BOUNDS.items() for bound in key.meta_values(name))
     if key.is_map:
         return "tables, by name"

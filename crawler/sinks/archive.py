@@ -168,7 +168,6 @@ class GroupEncoder:
                 group.report("record", exchange.url, error)
 
     def _append(self, group: Group, exchange: Exchange, made: ExchangeRecords) -> Place:
-        """Append the records `made` of `exchange`. Returns the place of the response."""
         assert group.volume.warc is not None
         group.append(made.request, made.response)
         length = len(made.response)

@@ -307,7 +307,6 @@ class DomainRewriter:
         return compression.compress(kept) if kept != record else raw
 
     def _with_body(self, record: bytes, original_id: str) -> bytes:
-        """The revisit `record` as a response record with the body of the record that it refers to."""
         original = self._originals.get(original_id)
         if original is None:
             self.result.bodies_missing += 1
@@ -369,7 +368,6 @@ class DomainRewriter:
             os.fsync(file.fileno())
 
     def _settle_file(self, path: Path, commit: _Commit, has_changed: bool, is_kept: bool) -> None:
-        """Have the file `path` replaced by its new version, or removed, or left as it is."""
         if has_changed and is_kept:
             commit.replaced.append(path.name)
             return

@@ -157,7 +157,6 @@ def left(entry: JournalEntry, unsettled: Container[int]) -> JournalEntry:
 
 
 def _kept(data: bytes, cuts: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """The parts of `data` outside of `cuts`, which are in order."""
     at = 0
     for start, end in cuts:
         yield data[at:start]

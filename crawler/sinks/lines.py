@@ -275,7 +275,6 @@ class PageLines:
 
 
 def _by_name(items: Iterable[tuple[str, Any]]) -> msgspec.Raw | None:
-    """The items in (data set, item) pairs as a JSON object: name of the data set -> its items. None without items."""
     named: dict[str, list[Any]] = {}
     for name, item in items:
         named.setdefault(name, []).append(item)
@@ -392,7 +391,6 @@ def lost_records(lines: Path, warc: Path, size: int) -> int:
 
 
 def _places(lines: Path) -> Iterator[Place]:
-    """The places of the records that the lines in the file `lines` name."""
     decoder = msgspec.json.Decoder(_Placed)
     for line in lines_in(lines):
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):  # others report such a line

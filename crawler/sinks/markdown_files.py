@@ -121,7 +121,6 @@ def remove_others(out: Path, urls: Collection[str], files: Mapping[str, Path]) -
 
 
 def _url(path: Path) -> str:
-    """The URL at the top of the file at `path`, "" if there is none."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         if next(lines, "") != "---\n":
             return ""

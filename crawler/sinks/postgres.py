@@ -404,7 +404,6 @@ def _plain(value: Any) -> Any:
 
 
 def _unused_name(columns: Sequence[str]) -> str:
-    """A name for the number of a row in its batch, which is none of `columns`."""
     name = "_number"
     while name in columns:
         name += "_"
@@ -566,7 +565,6 @@ class ItemWriter:
                 self._table.write((), names, batch)
 
     def _unusable(self, fields: Mapping[str, Any], others: Iterable[str]) -> str:
-        """Why no table can have these `fields` besides `others`, or ""."""
         if odd := [name for name in fields if not is_column(name)]:
             return f"{odd[0][:40]!r} cannot be the name of a column"
         if len({*fields, *others, *self._table.columns}) > MOST_COLUMNS:

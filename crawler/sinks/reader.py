@@ -438,7 +438,6 @@ def report(url: str, error: Exception) -> None:
 
 
 def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer, dom: _Dom | None) -> Row:
-    """The row of `response` with what `metadata`, `writer` and `dom` say, and null for what is unknown."""
     row, fields = response.row, metadata.fields if metadata is not None else {}
     if dom is not None:
         row = row._replace(page=_shown(row.page, dom.html))

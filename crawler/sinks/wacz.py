@@ -172,7 +172,6 @@ def _work_folder(target: Path) -> Iterator[Path]:
 
 
 def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
-    """Scan the WARC file at `path` into a new folder in `folder`. Raises OSError and BrokenFraming."""
     name = _stored_name(path)
     folder /= f"{name}.scan"
     folder.mkdir()
@@ -196,7 +195,6 @@ def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
 
 
 def _with_gzip(path: Path, target: Path) -> Path:
-    """Write the records of the zstd file at `path` with gzip. Returns `target`."""
     with complete_part(path) as part:
         part.check_end()
     with path.open("rb") as source, target.open("wb") as file:
@@ -321,7 +319,6 @@ def _add_index(package: _Package, scans: Sequence[_Scan], folder: Path) -> int:
 
 
 def _write_index(lines: Iterable[bytes], index: Path, index_of_blocks: Path) -> int:
-    """Write sorted `lines` in compressed blocks, with a line for each block. Returns the number of lines."""
     records = offset = 0
     with index.open("wb") as file, index_of_blocks.open("wb") as places:
         places.write(b'!meta 0 {"format": "cdxj-gzip-1.0", "filename": "%b"}\n' % index.name.encode())

@@ -362,7 +362,6 @@ def resource_type(page: Page) -> str:
 
 
 def _pair(own: str, other: str) -> Fields:
-    """The ID of a record, and that of the other record of the exchange."""
     return f"WARC-Record-ID: {own}\r\nWARC-Concurrent-To: {other}\r\n"
 
 

@@ -443,7 +443,6 @@ class Committer:
         self._wake()
 
     def _park_held_up(self, group: Group) -> None:
-        """Park the results and returns in `group` of domains whose nodes are away."""
         if not (self._retry.has_many_nodes or self._parked.results or self._late):
             return
         held_up = {leased for leased in {result.leased for result in group.results} if self.holds_up(leased)}
@@ -545,7 +544,6 @@ class Committer:
         return await self._until_there_is_room(lambda: self._sink.write(pages, exchanges, urls))
 
     async def _until_there_is_room(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat `call` to the sink until it has room, and return the result."""
         wait_s = 1.0
         try:
             while True:
@@ -622,7 +620,6 @@ class Committer:
             group.answers.update(zip(numbers, are_unsettled, strict=True))
 
     async def _settle_later(self, group: SettlingGroup) -> None:
-        """Have a task settle what is left of `group`, whose pages were written."""
         settled = await self._until_there_is_room(self._sink.set_aside) if group.pages else None
         open_shards = [leased.lease.shard for leased in group.open]
         open_shards += [group.pages[number].shard for number in group.doubtful]

@@ -442,7 +442,6 @@ class ExtraRequests:
         return await self._sent(target, request, known)
 
     def _check_allowed(self, url: str, known: OriginRobots) -> None:
-        """Raise Refused if `known`, the robots.txt that applies to `url`, does not allow it."""
         purpose = self.runtime.policy.usage.purpose
         try:
             result = verdict_by_robots(url, known, self.runtime.policy.tries, purpose)

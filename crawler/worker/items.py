@@ -104,7 +104,6 @@ class ItemTypes:
         return await self._without_misfits(page)
 
     async def _are_known(self, items: Sequence[Item]) -> bool:
-        """Whether all `items` fit, and nothing can be learnt from them."""
         if not self._has_kept or self._runtime.now() >= self._read_at + REREAD_S:
             return False
         time_slice = TimeSlice(self._runtime.clock)
@@ -206,7 +205,6 @@ class ItemTypes:
         return {name: schema.known for name, schema in self._schemas.items()}
 
     async def _without_misfits(self, page: Page) -> Page:
-        """Return `page` with those of its items that fit, and the others as rejected ones."""
         kept: list[Item] = []
         rejected: list[RejectedItem] = []
         time_slice = TimeSlice(self._runtime.clock)

@@ -287,7 +287,6 @@ class DelayQueue:
         return heap if heap and heap[0][0] <= now else []
 
     def _first_at(self) -> float:
-        """Return when the next turn is due, infinite without one."""
         heap = self._next()
         first_at = heap[0][0] if heap else math.inf
         return min(first_at, self._urgent[0][0]) if self._urgent else first_at

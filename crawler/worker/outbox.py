@@ -48,7 +48,6 @@ class OutboxDelivery:
                 await self._runtime.clock.sleep(POLL_S)
 
     def _is_due(self) -> bool:
-        """Whether to look at the outboxes now."""
         now, retry = self._runtime.now(), self._runtime.retry
         signs = (self._starts, self._frontier.outboxes.take_use(), retry.away_nodes, retry.incomplete_nodes)
         if retry.has_many_nodes and (any(signs) or self._held.shards != self._shards):
@@ -59,7 +58,6 @@ class OutboxDelivery:
         return True
 
     async def _round(self) -> int:
-        """Deliver links of some shards. Returns how many."""
         retry = self._runtime.retry
         shards = await self._next_shards()
         outboxes = await self._read(shards)
@@ -83,7 +81,6 @@ class OutboxDelivery:
         return shards
 
     async def _read(self, shards: Sequence[int]) -> dict[int, list[KeptLink]]:
-        """The next links in the outboxes of `shards`."""
         outboxes = self._frontier.outboxes
         answered, _ = await self._runtime.retry.each_node(
             shards,

@@ -445,7 +445,6 @@ class PageBuilder:
             self._runtime.events.emit(HandlerLinkDropped(handler, reason, url))
 
     def _is_named_sitemap(self, url: str, origin: str, rules: Rules) -> bool:
-        """Whether `rules`, the robots.txt of `origin`, names `url` as a sitemap."""
         if rules not in self._named:
             self._named[rules] = named_sitemaps(rules.sitemaps, origin, self.settings.extract.rules)
         return url in self._named[rules]
@@ -473,7 +472,6 @@ class PageBuilder:
         return self._found_on(entry.url, selected)
 
     def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
-        """Return `entries` with the page where they were found, if `via` is set."""
         return [msgspec.structs.replace(entry, via=via) for entry in entries] if self.settings.via else entries
 
     def _refreshed(self, found: Extracted, refresh: str, url: str) -> Extracted:
@@ -493,7 +491,6 @@ class PageBuilder:
         )
 
     def _redirect(self, exchange: Exchange) -> Url | None:
-        """Return where `exchange` redirects (RFC 9110 10.2.2), or None."""
         if (location := _location(exchange)) is None:
             return None
         try:
