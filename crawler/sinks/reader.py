@@ -73,7 +73,10 @@ Extent = tuple[int, bool]
 """The number of bytes of complete records at the start of a file, and whether they are worth keeping."""
 
 _MAGIC: dict[bytes, CompressionName] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_PLAIN_HEAD = re.compile(rb"[\r\n]*WARC/.*?\r?\n\r?\n", re.DOTALL)
+_PLAIN_HEAD = re.compile(rb"[\r\n]*WARC/(?:0\.[0-9]*|1\.[01])[ \t]*\r?\n(?:[^\r\n][^\n]*+\n)*+\r\n")
+"""The heads that FastWARC reads: at another one, it would stop and not say where."""
+_LONGEST_FIELDS = 1 << 15  # bytes of such a head
+
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,15})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -194,7 +197,7 @@ def _framed_records(fd: int, compression: Compression, one_each: bool) -> tuple[
         member = _Member()
         length = _record_length(fd, size, compression, member.add)
         if length and not member.is_whole:
-            return size, "a record has another length than its Content-Length says,"
+            return size, "a record cannot be read, or has another length than its Content-Length says,"
         if one_each and member.records > 1:
             return size, "several records were compressed as one,"
         if not length:
@@ -242,7 +245,9 @@ def _plain_length(fd: int, start: int) -> int:
 
 
 def _content_length(head: bytes) -> int | None:
-    """The length in the `head` of a record, None if there is none, or several that differ."""
+    """The length in the `head` of a record. None if there is none, if several differ, or if the head is too long."""
+    if len(head.lstrip(b"\r\n")) > _LONGEST_FIELDS:
+        return None
     lengths = set(map(int, _LENGTH.findall(head)))
     return lengths.pop() if len(lengths) == 1 else None
 

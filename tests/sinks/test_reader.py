@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -440,16 +440,41 @@ def test_records_that_cannot_be_read_are_counted_and_others_are_exported(tmp_pat
     of_dns = good.replace(b"http://a.test/a", b"dns:a.test")
     file = tmp_path / "theirs.warc"
     file.write_bytes(no_url + good + no_http + of_dns)
-    done = typed("export", str(file))
-    assert done.code == 2
-    assert "1 row from 1 WARC file" in done.out
-    assert f"{file}: 2 records could not be read, the first http://a:b/" in " ".join(done.err.split())
+    for _ in range(2):  # the second time, too
+        done = typed("export", str(file))
+        assert done.code == 2
+        assert "1 row from 1 WARC file" in done.out
+        assert f"{file}: 2 records could not be read, the first http://a:b/" in " ".join(done.err.split())
     file.write_bytes(no_url)
     done = typed("export", str(file))
     assert done.code == 2
     assert "no page was exported: 1 record could not be read" in done.err
     file.write_bytes(of_dns)
     assert typed("export", str(file)).code == 0
+
+
+@pytest.mark.parametrize("compress", [bytes, COMPRESSIONS["gzip"].compress])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"WARC/1.0\r\n", b"WARC/2.0\r\n"),
+        (b"WARC/1.0\r\n", b"WARC/1.0\r\nX: " + b"a" * 40_000 + b"\r\n"),
+        (b"\r\n\r\nHTTP", b"\n\nHTTP"),
+    ],
+    ids=["version", "long", "line ends"],
+)
+def test_all_records_before_a_head_that_cannot_be_read_are_exported(
+    tmp_path: Path, typed: Typed, old: bytes, new: bytes, compress: Callable[[bytes], bytes]
+) -> None:
+    records = [their_record(name, b"<p>") for name in "abcd"]
+    records[2] = records[2].replace(old, new)
+    start = sum(len(compress(record)) for record in records[:2])
+    (tmp_path / "theirs.warc").write_bytes(b"".join(map(compress, records)))
+    done = typed("export", "theirs.warc")
+    assert (done.code, done.out) == (2, "2 rows from 1 WARC file in export/\n")
+    assert f" byte {start:,} of " in " ".join(done.err.split())
+    places = [row["warc"]["offset"] + row["warc"]["length"] for row in readers.lines(tmp_path / "export")]
+    assert places == [start // 2, start]
 
 
 def test_records_without_a_row_are_counted(tmp_path: Path, typed: Typed) -> None:
