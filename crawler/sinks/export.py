@@ -2,9 +2,9 @@
 
 Each response and revisit record becomes a row (`crawler.sinks.reader`). Each WARC file becomes one file of rows with the
 same name, which is complete or does not exist. So files are converted in parallel, and a second run continues where the
-first one stopped. The rows of an open file are in a file whose name contains `.open`, and those of the complete records of
-a file that was cut or damaged in one whose name contains `.cut`. Each run replaces it, and removes it once the WARC file is
-finished, or whole.
+first one stopped. The rows of an open file are in a file whose name contains `.open`, and those of a file with
+records that are missing or cannot be read in one whose name contains `.cut`. Each run replaces it, and removes it once the
+WARC file is finished, or whole.
 
 Markdown has one file for each page (`crawler.sinks.markdown_files`), of the response that has its body now
 (`crawler.sinks.last_visits`). The files of pages that are gone or refused are removed, and those of a page under another
@@ -50,11 +50,12 @@ from crawler.sinks.files import (
     open_path,
     remove_left_over,
     scratch_file,
+    scratch_folder,
 )
 from crawler.sinks.last_visits import LastVisits, ResponseKey, add_lines, is_inconclusive, unlinked, visits_in
 from crawler.sinks.lines import PageLines, Row, iso_time, lost_from, lost_lines
 from crawler.sinks.made import Made, check_replaceable, made_in, record, write
-from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
+from crawler.sinks.markdown_files import draft, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.reader import BrokenFraming, NoRow, Unread, has_body, read_rows, report
@@ -272,7 +273,7 @@ def _export_markdown(
     try:
         for folder in filter(Path.is_dir, out.iterdir()):
             remove_left_over(folder)
-        with drafts_in(out) as drafts:
+        with scratch_folder(out, ".drafts-") as drafts:
             for done in in_processes(partial(_draft_pages, settings, drafts), files, processes, on_done, plans):
                 total.add(done)
             if settings.skip_noindex:
@@ -365,7 +366,7 @@ def _export_file(settings: ExportSettings, path: Path, plan: Plan) -> Exported:
     with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:
             file.writelines(encoded(path, settings, done, plan.refused))
-        if done.broken:
+        if done.broken or done.unread or done.lineless:  # to be told of each time
             result.unlink(missing_ok=True)
             result = _result(path, settings, is_broken=True)
         if settings.since and not done.rows:

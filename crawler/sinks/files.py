@@ -15,6 +15,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -26,7 +27,7 @@ OPEN_SUFFIX = ".open"
 LINES = ".pages.jsonl"
 
 _SCRATCH = re.compile(r".+\.\d+\.peercrawl\.tmp")
-"""The names of files that `scratch_file` makes, and nobody else."""
+"""The names of files that `scratch_file` makes, and of folders that `scratch_folder` makes, and nobody else."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -175,8 +176,16 @@ def scratch_file(target: Path) -> Iterator[Path]:
         os.close(lock)
 
 
+@contextlib.contextmanager
+def scratch_folder(outer: Path, name: str) -> Iterator[Path]:
+    """Yield a new folder in `outer`. It is locked, and removed at the end of the block. Raises OSError."""
+    suffix = f".{os.getpid()}.peercrawl.tmp"
+    with tempfile.TemporaryDirectory(prefix=name, suffix=suffix, dir=outer) as made, locked(Path(made)):
+        yield Path(made)
+
+
 def remove_left_over(folder: Path) -> None:
-    """Remove what killed processes have left of files that they were writing in `folder`. Raises OSError."""
+    """Remove what killed processes have left of what they were writing in `folder`. Raises OSError."""
     for path in folder.iterdir():
         if not _SCRATCH.fullmatch(path.name):
             continue
@@ -184,7 +193,7 @@ def remove_left_over(folder: Path) -> None:
             lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                path.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             finally:
                 os.close(lock)
 

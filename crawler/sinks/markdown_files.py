@@ -7,14 +7,11 @@ is a draft at first. Then files whose text is the same stay as they are, and oth
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import re
-import shutil
-import tempfile
 import unicodedata
 from base64 import b32encode
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from itertools import takewhile
 from pathlib import Path
@@ -23,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from crawler.page import Page
 from crawler.parse.text import content_of
-from crawler.sinks.files import locked, whole_file
+from crawler.sinks.files import whole_file
 from crawler.sinks.lines import iso_time
 from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
@@ -31,19 +28,6 @@ from frontier.urls import canonicalize
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 _LONGEST = 80  # bytes of a part of a file name
-_DRAFTS = ".export-"
-_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
-
-
-@contextlib.contextmanager
-def drafts_in(out: Path) -> Iterator[Path]:
-    """Yield a folder for drafts, which is removed at the end of the block. Removes those of killed exports. Raises
-    OSError."""
-    for left in out.glob(f"{_DRAFTS}*"):
-        with contextlib.suppress(OSError), locked(left, _AT_ONCE):
-            shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=_DRAFTS, dir=out) as made, locked(Path(made), _AT_ONCE):
-        yield Path(made)
 
 
 def draft(page: Page, visit: str, drafts: Path, out: Path) -> Path | None:

@@ -5,8 +5,8 @@ each file. `py-wacz` holds the index and the pages in memory. Here, a process fo
 of the index and its pages to files, which are then merged. WARC files with zstd, which WACZ does not know, are
 compressed with gzip.
 
-Everything is written in a folder `.NAME.wacz.work` beside the target. It is locked, and what a killed process left in
-it is removed. The file gets its name when it is complete.
+Everything is written in a folder `.NAME.wacz.peercrawl.tmp` beside the target. It is locked, and what a killed process
+left in it is removed. The file gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _check_names(files: Iterable[Path]) -> None:
 @contextlib.contextmanager
 def _work_folder(target: Path) -> Iterator[Path]:
     """A new folder beside `target`. Raises UserError if another process writes `target`."""
-    outer = target.with_name(f".{target.name}.work")
+    outer = target.with_name(f".{target.name}.peercrawl.tmp")
     outer.mkdir(exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:

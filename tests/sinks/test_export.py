@@ -366,11 +366,12 @@ def test_lost_lines_are_told_of_with_the_number_of_pages_without_one(
     lines = sorted(crawl.glob("*.pages.jsonl"))[-1]
     whole = lines.read_bytes()
     lines.unlink() if is_lost else lines.write_bytes(whole.splitlines(keepends=True)[0])
-    done = typed(*words)
-    assert done.code == 2
-    number = "2 pages" if is_lost else "1 page"
-    assert f"{number} in it without a line" in done.err
-    assert lines.name in done.err
+    for _ in range(1 if "wacz" in command else 2):  # the second time, too
+        done = typed(*words)
+        assert done.code == 2
+        number = "2 pages" if is_lost else "1 page"
+        assert f"{number} in it without a line" in done.err
+        assert lines.name in done.err
 
 
 def test_a_crawl_that_writes_no_lines_lacks_none(crawl: Path, typed: Typed) -> None:

@@ -14,7 +14,8 @@ import yaml  # type: ignore[import-untyped]
 
 from crawler.page import Page
 from crawler.sinks.export import Exported, ExportSettings, export, warc_files
-from crawler.sinks.markdown_files import _quoted, drafts_in, with_relative_links
+from crawler.sinks.files import scratch_folder
+from crawler.sinks.markdown_files import _quoted, with_relative_links
 from tests.sinks.values import archiving, exchange, page
 from tests.typed import Typed
 
@@ -160,14 +161,15 @@ def test_the_command_counts_pages_that_say_noindex(typed: Typed, tmp_path: Path)
     assert "left out, because they say noindex: 1 page" in done.out
 
 
-def test_drafts_of_a_killed_export_are_removed_and_others_are_not(tmp_path: Path) -> None:
-    (tmp_path / ".export-x").mkdir()
-    (tmp_path / ".export-x/a").write_text("draft")
-    with drafts_in(tmp_path) as first:
-        assert not (tmp_path / ".export-x").exists()
-        with drafts_in(tmp_path):
-            assert first.is_dir()
-    assert list(tmp_path.iterdir()) == []
+def test_drafts_of_a_killed_export_are_removed_and_other_folders_are_not(tmp_path: Path) -> None:
+    killed, mine = tmp_path / "notes/.drafts-x.1.peercrawl.tmp", tmp_path / "notes/.export-mine"
+    for folder in (killed, mine):
+        folder.mkdir(parents=True)
+        (folder / "a").write_text("text")
+    with scratch_folder(tmp_path / "notes", ".drafts-") as running:
+        exported(tmp_path, visited("a", html("<p>a")))
+        assert (killed.exists(), mine.exists(), running.is_dir()) == (False, True, True)
+    assert not running.exists()
 
 
 @pytest.mark.parametrize(

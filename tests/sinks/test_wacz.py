@@ -226,7 +226,7 @@ def test_memory_does_not_grow_with_the_archive_and_a_kill_leaves_no_file(tmp_pat
         "--processes",
         "1",
     ]
-    work = tmp_path / ".a.wacz.work"
+    work = tmp_path / ".a.wacz.peercrawl.tmp"
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_until(lambda: any(path.stat().st_size > 1 << 20 for path in work.glob("*/a.wacz")), "a part of the file")
     process.kill()
