@@ -224,7 +224,7 @@ def _read_json(text: bytes) -> Sitemap:
     """A JSON Feed 1.1. Many programs write null for what an item lacks."""
     try:
         feed = msgspec.json.decode(text, type=_JsonFeed)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Sitemap("feed", (), "malformed")
     entries = [
         Listed(item.url, _time(item.date_modified or item.date_published or "")) for item in feed.items if item.url
@@ -240,7 +240,7 @@ _TEXT = rb"(?:[^<]++|%b|<(?![!?]|/?[A-Za-z][^<>]*+>))*+(?=<)" % _IGNORED
 """The text of an element, up to the next tag, whatever that is. A `<` that begins none belongs to the text. A text that
 ends with the file has been cut."""
 _REST = rb"(?:\s[^<>]*+)?+"
-_ALTERNATE = rb"<%blink\s([^<>]*\balternate\b[^<>]*+)>" % _PREFIX
+_ALTERNATE = rb"<%blink\s(?=[^<>]*+>)([^<>]*\balternate\b[^<>]*+)" % _PREFIX
 
 
 @cache

@@ -386,14 +386,19 @@ def test_entries_beyond_the_limit_are_left_out() -> None:
         b"<",
         b"&",
         b"</",
+        b"alternate ",
     ],
 )
 def test_time_is_linear(piece: bytes) -> None:
-    for root in (b"<urlset>", b"<rss>"):
+    for root in (b"<urlset>", b"<rss>", b"<urlset><link "):
         body = root + piece * (1_000_000 // len(piece))
         started = time.process_time()
         parse_sitemap(body)
         assert time.process_time() - started < 2.0
+
+
+def test_a_json_feed_may_be_nested_without_end() -> None:
+    assert parse_sitemap(b'{"items":[' * 100_000).error == "malformed"
 
 
 def test_a_compression_bomb_costs_no_more_than_the_largest_sitemap() -> None:
