@@ -224,14 +224,15 @@ class Engine:
         self._queue = DelayQueue(self._deps.clock, max(workers, self._most_waiting + workers // 2))
         self.permits = PagePermits(self.runtime, self._budget, self._queue, self._local.concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._deps.sink, self._recent, self.held)
+        self.old_state: OldState | None = None
         if (
             not self._settings.recrawl.rules
         ):  # a page that is planned again would be taken for one that was fetched since
             deps, settings = self._deps, self._settings
             links, cap = link_filter(settings, RecentUrls(1)), settings.limits.domain_cap
             clock, out, policy = self.runtime.server_clock, self._local.out, build_settings(settings).extract
-            old = OldState(deps.store, deps.crawl, clock, out, links, policy, cap)
-            self.committer.restore_old = old.restore
+            self.old_state = OldState(deps.store, deps.crawl, clock, [out], links, policy, cap)
+            self.committer.restore_old = self.old_state.restore
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
     def _build_fetch(self, settings: CrawlSettings) -> None:

@@ -128,6 +128,8 @@ class Replica:
     async def start(self, until_empty: bool) -> None:
         """Start crawling. Raises UserError for the status address, the output folder and functions for the start."""
         await self._check_interval()
+        if self.engine.old_state is not None and not await self._health.records():
+            await self.engine.old_state.restore_ended()
         await self.status.start()
         try:
             await self._lifecycle.start()

@@ -1,7 +1,8 @@
 """Restores what Redis has lost from the lines of pages: which URLs were settled, and their links.
 
 `crawler repair` restores lost shards. A replica does it for shards that came back in an old state, as from a snapshot:
-otherwise all that was fetched since would be fetched again, and the page limit would not hold.
+otherwise all that was fetched since would be fetched again, and the page limit would not hold. Replicas that have ended
+cannot notice that, so the first one that starts in their folder does.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from crawler.logs import log
 from crawler.page import LinkKind, Outcome
 from crawler.parse.html import ExtractPolicy
 from crawler.scope.scope import LinkFilter
+from crawler.sinks.files import is_open
 from crawler.sinks.lines import Place, VisitLine, decoded_lines, is_of_another, line_files
 from crawler.sinks.reader import BrokenFraming, requisites_at
 from frontier.clock import ServerClock
@@ -29,11 +31,16 @@ from frontier.crawls import Crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, RedisAway, RedisMisused
 from frontier.repair import Ended, Repair
-from frontier.store import Store, batched
+from frontier.scripts import command
+from frontier.store import Store, ask, batched
 from frontier.urls import stored_url
 
 PAGES_AT_ONCE = 200
 """Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
+
+GROUP_MS = 1_000
+"""How much earlier than the last settlement that a node knows one may be that it has lost: groups of several replicas, and
+of several shards, are committed side by side."""
 
 QUIET_S = 0.4
 """How often shards are told to grant no leases: each time for a second."""
@@ -63,11 +70,11 @@ class PageLine(VisitLine, kw_only=True):
 _decoder = msgspec.json.Decoder(PageLine)
 
 
-def page_lines(folders: Sequence[Path], crawl: str, since_s: float = 0.0) -> Iterator[PageLine]:
-    """The lines of `crawl` in files written to after `since_s` (since 1970). Raises UserError for one that is
-    malformed."""
+def page_lines(folders: Sequence[Path], crawl: str, since_s: float = 0.0, finished: bool = False) -> Iterator[PageLine]:
+    """The lines of `crawl` in files written to after `since_s` (since 1970); `finished`: not in open ones. Raises UserError
+    for one that is malformed."""
     for path in (path for folder in folders for path in line_files(folder)):
-        if since_s and path.stat().st_mtime < since_s:
+        if (finished and is_open(path)) or (since_s and path.stat().st_mtime < since_s):
             continue
         for line in decoded_lines(path, _decoder):
             if not is_of_another(path, str(line.replica), crawl):
@@ -94,14 +101,15 @@ def found_on(line: PageLine, folders: Sequence[Path], links: LinkFilter, policy:
 
 
 class OldState:
-    """Restores shards that came back in an old state, from the lines in `out`. `links`, `policy`: as pages were handled."""
+    """Restores shards that came back in an old state, from the lines in `folders`. `links`, `policy`: as pages were
+    handled."""
 
     def __init__(
         self,
         store: Store,
         crawl: Crawl,
         clock: ServerClock,
-        out: Path,
+        folders: Sequence[Path],
         links: LinkFilter,
         policy: ExtractPolicy,
         domain_cap: int,
@@ -109,18 +117,44 @@ class OldState:
         self._store = store
         self._crawl = crawl
         self._clock = clock
-        self._out = out
+        self._folders = folders
         self._links = links
         self._policy = policy
         self._domain_cap = domain_cap
 
-    async def restore(self, lost: Mapping[int, int]) -> None:
-        """Restore what was settled since. `lost`: shard -> the time of the last lease that it knows (server ms)."""
+    async def restore_ended(self) -> int:
+        """Restore what replicas that have ended had settled later than all that Redis knows. No replica may run. Returns
+        the number of URLs. Raises RedisAway and UserError."""
+        await self._clock.refresh()
+        keys, now_ms = self._crawl.keys, self._clock.now_ms()
+        times = await ask(self._store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
+        last_ms = [int(at_ms or 0) for at_ms in times]
+        nodes = [self._store.node_of(of.stats) for of in keys.shards]
+        latest_ms: dict[str, int] = {}  # by node, because only some may have lost writes
+        for node, at_ms in zip(nodes, last_ms, strict=True):
+            latest_ms[node] = max(latest_ms.get(node, 0), at_ms)
+        first_ms = min(filter(None, latest_ms.values()), default=now_ms) - GROUP_MS
+
+        def lost() -> dict[int, int]:
+            found = {}
+            for line in page_lines(self._folders, self._crawl.name, first_ms / 1000, finished=True):
+                shard = keys.shard_of(line.domain)
+                known_ms = max(last_ms[shard], latest_ms[nodes[shard]] - GROUP_MS)
+                if 0 < known_ms < int(_settled_ms(line)) <= now_ms:  # not 0: a new crawl of the same name
+                    found[shard] = known_ms + 1
+            return found
+
+        shards = await asyncio.to_thread(lost)
+        return await self.restore(shards, finished=True) if shards else 0
+
+    async def restore(self, lost: Mapping[int, int], finished: bool = False) -> int:
+        """Restore what was settled since, and return the number of URLs. `lost`: shard -> the time of the last lease that
+        it knows (server ms); `finished`: only from files that are finished."""
         since_ms = min(lost.values())
         repair = Repair(self._store, self._crawl, self._clock, self._domain_cap, lost)
 
         def pages() -> Iterator[PageLine]:
-            for line in page_lines([self._out], self._crawl.name, since_ms / 1000):
+            for line in page_lines(self._folders, self._crawl.name, since_ms / 1000, finished):
                 has_links = line.links is not None or not line.link_count  # otherwise it has to be fetched again
                 lost_since_ms = lost.get(repair.shard_of(line.domain))
                 if has_links and lost_since_ms is not None and _settled_ms(line) >= lost_since_ms:
@@ -135,7 +169,7 @@ class OldState:
                 await _while_away(partial(repair.push, entries))
             for batch in batched(pages(), PAGES_AT_ONCE):
                 for line in batch:
-                    found = found_on(line, [self._out], self._links, self._policy)
+                    found = found_on(line, self._folders, self._links, self._policy)
                     await _while_away(partial(repair.push, found, everywhere=True))
                 ended = [Ended(line.entry, line.outcome, line.reason) for line in batch]
                 restored += await _while_away(partial(repair.restore, ended))
@@ -145,6 +179,7 @@ class OldState:
             quiet.cancel()
         lost_s = round((self._clock.now_ms() - since_ms) / 1000, 1)
         log(logging.WARNING, "redis_state_is_old", lost_s=lost_s, shards=len(lost), restored_urls=restored)
+        return restored
 
     async def _keep_quiet(self, repair: Repair) -> None:
         while True:

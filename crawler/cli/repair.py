@@ -16,7 +16,7 @@ import msgspec
 from crawler import logs
 from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
-from crawler.app.restore import PAGES_AT_ONCE, found_on, page_lines
+from crawler.app.restore import PAGES_AT_ONCE, OldState, found_on, page_lines
 from crawler.app.signals import run_until_signal
 from crawler.cli.options import (
     FILE,
@@ -121,6 +121,7 @@ def repair(
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder; name the crawl's output folders with --archive")
     seeds = gather_seeds(access.settings.crawl, urls, files)
+    logs.configure(access.settings.replica.log_format, "warning")
 
     async def work() -> Repaired:
         async with open_store(access.settings.replica) as store:
@@ -187,11 +188,15 @@ async def _repair(
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
     forgotten = await _forgotten(store, crawl, folders)
     await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
-    if not await repair.begin(forgotten):
-        return Repaired([])
+    is_lost = bool(await repair.begin(forgotten))
     from crawler.app.engine import build_settings, link_filter  # noqa: PLC0415 - imports the engine, which the help does not need
 
     policy, links = build_settings(settings).extract, link_filter(settings, RecentUrls(1))
+    if not is_lost:  # but perhaps its last writes, after the last replica had ended
+        if settings.recrawl.rules or await health_records(store, crawl.keys):
+            return Repaired([])
+        old = OldState(store, crawl, clock, folders, links, policy, settings.limits.domain_cap)
+        return Repaired([], await old.restore_ended())
     restored = without_links = 0
     with contextlib.closing(SortedVisits(folders)) as visits:
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
@@ -227,7 +232,10 @@ async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -
 
 def _repaired_lines(result: Repaired) -> str:
     if not result.shards:
-        return "no shard has lost its data"
+        settled = (
+            f"; {count_of(result.restored, 'URL')} settled again that Redis had forgotten" if result.restored else ""
+        )
+        return f"no shard has lost its data{settled}"
     settled = f"{count_of(result.restored, 'URL')} settled, {result.queued:,} queued"
     if result.known:
         settled += f", {count_of(result.known, 'known page')} to be visited again"

@@ -314,7 +314,7 @@ class Committer:
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
         self._forgotten_runs: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
-        self.restore_old: Callable[[Mapping[int, int]], Awaitable[None]] | None = None
+        self.restore_old: Callable[[Mapping[int, int]], Awaitable[object]] | None = None
         """Restores shards that came back in a state older than the last writes: shard -> the time of its state, in ms."""
         self._timer: asyncio.TimerHandle | None = None
         self._has_work = asyncio.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import Call, Reply
+from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, lease_one
 
@@ -61,7 +63,7 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     settings = CrawlSettings()
     cut = CutStore(store)
     old = OldState(
-        cut, crawl, clock, tmp_path, link_filter(settings, RecentUrls(1)), build_settings(settings).extract, 0
+        cut, crawl, clock, [tmp_path], link_filter(settings, RecentUrls(1)), build_settings(settings).extract, 0
     )
     for _ in range(2):
         await old.restore({0: clock.now_ms()})
@@ -74,3 +76,36 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     assert (await Counters(store, crawl.keys).counts()).done == 3
     ((early,), _) = await frontier.lease([0], 1, "r1", 1)
     assert early.leases == ()
+
+
+async def test_what_ended_replicas_had_settled_is_settled_again_if_redis_has_forgotten_it(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    """As far as it was settled after all that Redis knows: what was settled before may be queued again on purpose."""
+    time = ManualTime()
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(batch=1), crawl.fingerprint_key)
+    urls = [f"https://a.test/{name}" for name in ("settled", "again", "forgotten", "unfinished")]
+    await frontier.push([Entry(url, "a.test", priority=-number) for number, url in enumerate(urls)])
+    at_s = clock.now_ms() / 1000
+    about = {"domain": "a.test", "outcome": "done", "reason": "ok", "depth": 0, "replica": "r1", "links": []}
+    for number, (url, after_s) in enumerate(zip(urls, (0, -5, 3, 4), strict=True)):
+        line = json.dumps({**about, "url": url, "settled_at": iso_time(at_s + after_s)}) + "\n"
+        path = tmp_path / f"{crawl_name}-r1-{number}.pages.jsonl{'.open' if number == 3 else ''}"
+        path.write_text(line)
+        os.utime(path, (at_s + 5, at_s + 5))
+    settings = CrawlSettings()
+    links, policy = link_filter(settings, RecentUrls(1)), build_settings(settings).extract
+    old = OldState(store, crawl, clock, [tmp_path], links, policy, 0)
+    time.ms += 10_000
+    assert await old.restore_ended() == 0  # a new crawl of the same name
+    time.ms -= 10_000
+    lease = await lease_one(frontier)
+    await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "ok")])])
+    time.ms += 10_000
+    assert await old.restore_ended() == 1
+    assert await old.restore_ended() == 0
+    counts = await Counters(store, crawl.keys).counts()
+    assert (counts.done, counts.open) == (2, 2)
