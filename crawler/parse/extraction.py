@@ -10,6 +10,7 @@ bytes are limited, too. An item that cannot be written as its rule says is rejec
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -368,21 +369,23 @@ class _Source:
         """Yield what the source of `field` has, or the parts that its `regex` matches."""
         try:
             if field.reads_source and element is None:
-                yield from self._matches_in(self.text, field.regex)
+                yield from self._matches_in(self.text, field)
                 return
             for value in self._whole_values(field, element):
                 if not field.regex or value is None or isinstance(value, (dict, list)):
                     yield value
                 else:
-                    yield next(self._matches_in(str(value), field.regex), None)
+                    yield next(self._matches_in(str(value), field), None)
         except pcre2.LibraryError:  # too many steps
             if self._is_inline:
                 raise TakesLong from None
             raise _Rejected(field.name, "unread") from None
 
-    def _matches_in(self, text: str, pattern: str) -> Iterator[str]:
-        for value in _matches(text, pattern, self._steps):
+    def _matches_in(self, text: str, field: FieldRule) -> Iterator[str]:
+        for value, is_part in _matches(text, field.regex, self._steps):
             self._check_time()
+            if is_part and field.type in NUMBERS:
+                raise _Rejected(field.name, "type", value)
             if value:
                 yield value
 
@@ -423,10 +426,18 @@ class _Source:
 _limited = lru_cache(maxsize=1_000)(limited)
 
 
-def _matches(text: str, pattern: str, steps: int) -> Iterator[str]:
-    """Yield what `pattern` matches in `text`, from left to right. Raises pcre2.LibraryError if a search takes more
-    `steps` for each character."""
+_DIGITS_BEFORE, _DIGITS_AFTER = re.compile(r"\d[.,'\u2019\s]?\Z"), re.compile(r"[.,'\u2019\s]?\d")
+
+
+def _matches(text: str, pattern: str, steps: int) -> Iterator[tuple[str, bool]]:
+    """Yield what `pattern` matches in `text`, from left to right, and whether it is a part of a number there that the match
+    does not contain. Raises pcre2.LibraryError if a search takes more `steps` for each character."""
     limit = 1 << (max(len(text), _SHORT) * steps).bit_length()  # so that few expressions have to be compiled
     for found in _limited(pattern, limit).finditer(text):
-        groups = found.groups()
-        yield (groups[0] if groups else found.group()) or ""
+        group = 1 if found.groups() else 0
+        value, (start, end) = found.group(group) or "", found.span(group)
+        begins = (
+            value[:1].isdigit() and start == found.start() and _DIGITS_BEFORE.search(text, max(0, start - 2), start)
+        )
+        ends = value[-1:].isdigit() and end == found.end() and _DIGITS_AFTER.match(text, end)
+        yield value, bool(begins or ends)

@@ -39,12 +39,16 @@ _MAGNITUDES = r"""
 k mi[ol] mln mn milj mill?\. mill mil+[ijhy]?(?:[oó]n|oen|oan|ão|ões|ard|ar)\w* mrd mld mdr mds? bn bln trn? tn
 bil+[ih]?(?:[oó]n|ões|ão)\w* tril+[ih]?(?:[oó]n|ões|ão)\w* tsd tys tis thousands? tausend duizend tusen tisíce? tisíců
 tuhat\w* ezer mila mille mii bin hundreds? hundert honderd lakhs? lacs? crores? cr ribu rb juta jt nghìn ngàn triệu t[ỷỉ]
+tusind\w* millió\w* milijon\w* milijun\w* miljoon\w* tisuć\w*
 dozens? doz dz dutzend douzaines? docenas? dozzin[ae] dúzias? dozijn dussin дюжин\w* quadrillions?
-тыс тысяч\w* тисяч\w* хиляд\w* млн млрд трлн миллион\w* миллиард\w* мільйон\w* мільярд\w*
+тыс тысяч\w* тыщ\w* тисяч\w* хиляд\w* хил млн млрд трлн миллион\w* миллиард\w* мільйон\w* мільярд\w*
 χιλ χιλιάδ\w* εκατ εκατομμύρι\w* δισ δισεκατομμύρι\w* हज़ार हज़ार हजार लाख करोड़ करोड़
 ألف آلاف مليون ملايين مليار هزار میلیون میلیارد אלף אלפים מיליון מיליארד
 """
-_CODES = "eur|usd|gbp|chf|sek|nok|dkk|kr|pln|czk|huf|jpy|cny|inr|rub|cad|aud|brl|try"
+_CODES = (
+    "eur|usd|gbp|chf|sek|nok|dkk|kr|pln|czk|huf|jpy|cny|inr|rub|cad|aud|brl|try|sgd|mxn|aed|hkd|nzd|zar|krw|thb|ils|ron|bgn|"
+    "uah|sar|egp|clp|cop|ars|pen|php|myr|idr|vnd|twd|isk|rsd|kzt|pkr|qar|kwd|ngn|kes|mad"
+)
 _CURRENCY = rf"(?:[$€£¥₹₽₩₺₴]|(?i:{_CODES})(?![^\W\d])|(?:R|Rs|Rp|Kč|zł|Ft)\b)"
 _MAGNITUDE = re.compile(
     rf"[kmb](?!\w)|\s?[+-]?\s?(?:(?:[KMB]|MM|T(?!-))(?!\w)|(?i:[kmbt]|md|mn|bn|tn){_CURRENCY}"
@@ -218,7 +222,9 @@ def _date(value: Any) -> str:
         if found := _WRITTEN.fullmatch(text):
             return _written(found)
     with suppress(ValueError):
-        return datetime.strptime(text, _ASCTIME).isoformat()
+        at = datetime.strptime(text, _ASCTIME)
+        if _DAYS[at.weekday()] == text[:3].lower():
+            return at.isoformat()
     raise NotOfType
 
 

@@ -441,6 +441,23 @@ def test_texts_of_elements_are_read_alike_in_all_kinds_of_markup(
     ]
 
 
+@pytest.mark.parametrize(
+    ("markup", "regex", "value"),
+    [
+        ("19<sup>99</sup>", r"([\d.,]+)", None),
+        ("1 299,00", r"[\d.,]+", None),
+        ("3,5 kg", r"(\d+) kg", None),
+        ("12.99", r"^\d+", None),
+        ("3 rooms, 120 m", r"(\d+) m", 120.0),
+        ("3 120 m", r"\d+ (\d+) m", 120.0),
+        ("from 5 to 6", r"\d+", 5.0),
+    ],
+)
+def test_a_match_is_a_whole_number_or_none(markup: str, regex: str, value: float | None) -> None:
+    found = run(rule(FieldRule("v", css="p", regex=regex, type="decimal")), f"<p>{markup}</p>".encode())
+    assert [item.fields["v"] for item in found.items] == ([] if value is None else [value])
+
+
 @pytest.mark.parametrize("end", ["}", ",}"])
 def test_large_numbers_keep_their_digits(end: str) -> None:
     assert product_of(script_of('{"@type": "Product", "sku": 12345678901234567890123' + end)) == {
