@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from types import coroutine
 from typing import TYPE_CHECKING, Any
 
 from crawler.defects import in_words
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 FAILED, TOO_LONG, ASKED = "handler_failed", "handler_timeout", "handler_retry"
 """The reasons of pages whose handler failed."""
+
+PATIENCE_S = 1.0
+"""Seconds that a call has to end after it was cancelled."""
+
+_GIVEN_UP = object()
+"""The message of the cancellation that no function sees."""
 
 ITEMS_AT_ONCE = 20
 """Items between which other tasks get their turn."""
@@ -119,7 +126,8 @@ class Middlewares:
             raise ordinary(error) from error
         if not inspect.isawaitable(returned):
             return returned
-        call = asyncio.ensure_future(awaited(returned))
+        call = asyncio.ensure_future(until_given_up(returned))
+        del returned  # see there
         try:
             while (await asyncio.wait([call], timeout=self._timeout_s))[1] and self._context.store.is_waiting:
                 pass  # for Redis
@@ -129,7 +137,7 @@ class Middlewares:
                 raise RuntimeError("CancelledError")
             return call.result()
         finally:
-            call.cancel()
+            give_up(call)
 
 
 def failed(handler: str, reason: str, error: str, retry_after_s: float | None = None) -> Handled:
@@ -137,12 +145,45 @@ def failed(handler: str, reason: str, error: str, retry_after_s: float | None = 
     return Handled(handler=handler, reason=reason, error=error, retry_after_s=retry_after_s)
 
 
-async def awaited(call: Awaitable[Any]) -> Any:
-    """Return what `call` returns, or raise what it raises, as `ordinary` changes it."""
+async def until_given_up(call: Awaitable[Any]) -> Any:
+    """Return what `call` returns, or raise what it raises, as `ordinary` changes it. It ends also if `call` catches that
+    it was cancelled, and goes on, once `give_up` has waited for it."""
+    steps = _steps(_awaited(call))
+    del call  # `_steps` alone keeps it
     try:
-        return await call
+        return await steps
     except (SystemExit, KeyboardInterrupt) as error:
         raise ordinary(error) from error  # the event loop would end
+
+
+async def _awaited(call: Awaitable[Any]) -> Any:
+    return await call
+
+
+@coroutine
+def _steps(call: Coroutine[Any, None, Any]) -> Generator[Any, None, Any]:
+    """What `await call` does, but a cancellation by `give_up` ends it without asking `call`."""
+    error: BaseException | None = None
+    while True:
+        try:
+            step = call.send(None) if error is None else call.throw(error)
+        except StopIteration as end:
+            return end.value
+        error = None
+        try:
+            yield step
+        except BaseException as raised:
+            if _GIVEN_UP in raised.args:
+                # Python throws GeneratorExit into it now. Without a loop that runs, it might catch that for ever.
+                del call
+                raise
+            error = raised
+
+
+def give_up(call: asyncio.Future[Any]) -> None:
+    """Cancel `call`, and end it some time later if it goes on."""
+    if call.cancel():
+        asyncio.get_running_loop().call_later(PATIENCE_S, call.cancel, _GIVEN_UP)
 
 
 def ordinary(error: BaseException) -> BaseException:

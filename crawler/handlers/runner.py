@@ -3,8 +3,9 @@
 Domains have turns (`crawler.parse.turns`). The trees of large pages are parsed one at a time, in a thread, before the
 handler is called.
 
-A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. Its slot is free
-for another call, unless `MOST_THREADS` run already: then it keeps its slot until it ends.
+A call that takes too long is given up: an async one is cancelled, ends a second later even if it catches that, and keeps
+its slot until then. A thread goes on without effect, and its slot is free for another call, unless `MOST_THREADS` run
+already: then it keeps its slot until it ends.
 
 Each plain function runs in a thread of its own: one that never returns would block a pool, and the end of the process.
 """
@@ -27,7 +28,7 @@ import msgspec
 
 from crawler.defects import in_words
 from crawler.errors import UserError
-from crawler.handlers.middlewares import ASKED, FAILED, TOO_LONG, Middlewares, awaited, failed, ordinary
+from crawler.handlers.middlewares import ASKED, FAILED, TOO_LONG, Middlewares, failed, give_up, ordinary, until_given_up
 from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Handler, Hook, Router, name_of
@@ -135,7 +136,7 @@ class HandlerRunner:
                 pass  # for Redis, which is no fault of the page
         finally:
             is_done = call.done()
-            call.cancel()
+            give_up(call)
         if not is_done:
             if not inspect.iscoroutinefunction(function) and _threads() < MOST_THREADS:
                 slot.close()
@@ -228,7 +229,7 @@ def begin(function: Callable[..., Any], arguments: tuple[Any, ...], over: Callab
     """Call `function`. The future ends with the call, or if it is cancelled. `over` is called when the function has
     really ended, which for a thread may be later."""
     if inspect.iscoroutinefunction(function):
-        call: asyncio.Future[None] = asyncio.ensure_future(awaited(function(*arguments)))
+        call: asyncio.Future[None] = asyncio.ensure_future(until_given_up(function(*arguments)))
         call.add_done_callback(lambda _: over())
         return call
     return _in_thread(lambda: function(*arguments), over)
@@ -301,7 +302,7 @@ class Lifecycle:
         call = begin(hook, (self._context,), lambda: None)
         done, _ = await asyncio.wait([call], timeout=self._timeout_s)
         if not done:
-            call.cancel()
+            give_up(call)
             return f"took longer than {self._timeout_s:g} s"
         if call.cancelled():
             return "CancelledError"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import threading
@@ -39,6 +40,29 @@ class Blocking:
         self.started += 1
         self.release.wait()
         crawl.push("late", {})
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python says that it went on
+async def test_a_handler_that_catches_its_end_ends_all_the_same() -> None:
+    router = Router()
+
+    @router.handler("/never")
+    async def never(page: ParsedPage, crawl: Handle) -> None:
+        while True:
+            with contextlib.suppress(BaseException):
+                await asyncio.sleep(0.01)
+
+    @router.handler()
+    async def good(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("items", {"url": page.url})
+
+    runner = HandlerRunner(router, QUICK)
+    async with asyncio.timeout(60):
+        lost = await asyncio.gather(*(runner.handle(a_page(f"/never{number}")) for number in range(5)))
+        assert [handled.reason for handled in lost] == ["handler_timeout"] * 5
+        assert (await runner.handle(a_page("/good"))).items
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others)
 
 
 @pytest.mark.parametrize("raised", [ValueError("bad"), SystemExit(3), StopIteration(), asyncio.CancelledError()])
