@@ -92,6 +92,12 @@ Cut = Literal[
 - `defect`: an unexpected exception occurred (`crawler.defects`)
 """
 
+BROKEN_OFF: frozenset[Cut] = frozenset({"time", "disconnect", "coding"})
+"""Those after which the end of the body is missing, and may be there at the next visit."""
+
+TORN: frozenset[Cut] = BROKEN_OFF | {"length", "decoded"}
+"""Those after which the end of the body is missing."""
+
 
 Repaired = Literal["head", "framing", "coding", "sitemap"]
 """What of a response was malformed, and was read as browsers and other crawlers read it.
@@ -478,7 +484,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 
 class Written(msgspec.Struct, frozen=True, gc=False):
     """What became of a group of pages that was written. `duplicates`: the URLs of pages whose body was already archived;
-    `failed`: those of pages that a sink could not handle, to be settled as `Page.failed`."""
+    `failed`: those of pages that a sink could not handle, to be settled as `Page.failed`; `left_out`: those of pages with
+    a body that was not archived."""
 
     duplicates: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()

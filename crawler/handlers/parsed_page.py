@@ -19,7 +19,7 @@ from crawler.arguments import JsonDict, WrongArgument, checked
 from crawler.errors import Refused
 from crawler.handlers.values import SharedValues, awaitable_here
 from crawler.hooks import Handled, Wanted
-from crawler.page import DATA_SET, MAX_ITEM_BYTES, Exchange, Item, Link, Outcome, Page
+from crawler.page import DATA_SET, MAX_ITEM_BYTES, TORN, Exchange, Item, Link, Outcome, Page
 from crawler.parse import tree
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import MediaType, as_text
@@ -119,8 +119,9 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         """The tree of the HTML document, of its first 4 MiB and 100,000 tags, or of the XML document, such as a feed
         (turbohtml)."""
         if "document" not in self.__dict__:
-            xml = tree.parse_xml(self.body, self.charset) if tree.is_xml(self.content_type) else None
-            body = tree.first_tags(self.body[:MAX_TREE], MAX_TAGS)
+            body = self.body if TORN.isdisjoint(self.cut) else tree.without_torn_end(self.body)
+            xml = tree.parse_xml(body, self.charset) if tree.is_xml(self.content_type) else None
+            body = tree.first_tags(body[:MAX_TREE], MAX_TAGS)
             self.__dict__["document"] = xml or tree.parse(body, self.charset or None)
         found: Document = self.__dict__["document"]
         return found

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 import pcre2  # type: ignore[import-untyped]
 
-from crawler.page import MAX_ITEM_BYTES, Item, Page, RejectedItem
+from crawler.page import MAX_ITEM_BYTES, TORN, Item, Page, RejectedItem
 from crawler.parse import structured, tree
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import as_text
@@ -115,7 +115,7 @@ class RuleReport(msgspec.Struct, frozen=True):
 class ExtractionJob(msgspec.Struct, frozen=True):
     """A page from which the `rules` extract items. `content_type`: its media type; `charset`: the encoding of its text;
     `coding`: its Content-Encoding; `facts`: what is known of it, by the names of `PageFact`; `max_decoded`: the most bytes
-    of its decoded body."""
+    of its decoded body; `is_torn`: whether its end is missing."""
 
     CPU_S: ClassVar[float] = 10.0  # selectors and expressions are the operator's, and may be dear on ordinary pages
     RESULT: ClassVar = Extraction
@@ -127,19 +127,23 @@ class ExtractionJob(msgspec.Struct, frozen=True):
     coding: str
     facts: Mapping[str, Any]
     max_decoded: int
+    is_torn: bool = False
 
     @classmethod
     def of(cls, page: Page, rules: tuple[ExtractRule, ...], max_decoded: int) -> ExtractionJob:
         """The job for `page`, which has an exchange."""
         assert page.shown is not None
-        return cls(
-            rules, page.url, page.content_type, page.charset, page.shown.content_coding, _facts(page), max_decoded
-        )
+        coding, is_torn = page.shown.content_coding, not TORN.isdisjoint(page.cut)
+        return cls(rules, page.url, page.content_type, page.charset, coding, _facts(page), max_decoded, is_torn)
+
+    def _decoded(self, body: bytes) -> bytes:
+        data = decode_body(body, self.coding, self.max_decoded).data
+        return tree.without_torn_end(data) if self.is_torn else data
 
     def run(self, body: bytes, is_inline: bool = False) -> Extraction:
         """Extract the items from `body`, as it was received. `is_inline`: raise TakesLong if that would hold up the event
         loop."""
-        source = _Source(decode_body(body, self.coding, self.max_decoded).data, self, is_inline)
+        source = _Source(self._decoded(body), self, is_inline)
         found = _Found()
         if source.is_malformed:
             for rule in self.rules:
@@ -155,7 +159,7 @@ class ExtractionJob(msgspec.Struct, frozen=True):
     def report(self, body: bytes) -> RuleReport:
         """Say what its first rule finds in `body` and what not, for whoever writes the rule. Raises TakesLong as `run`
         does in the event loop."""
-        (rule, *_), source = self.rules, _Source(decode_body(body, self.coding, self.max_decoded).data, self, True)
+        (rule, *_), source = self.rules, _Source(self._decoded(body), self, True)
         if source.is_malformed:
             return RuleReport(0, 0, {}, ["the page is not well-formed XML"])
         if source.is_deep:

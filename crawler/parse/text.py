@@ -116,14 +116,14 @@ class NearIndex:
 
     If two fingerprints differ in three bits, at least one of their four blocks of 16 bits is equal (Manku et al. 2007,
     section 3.1). So there is one table for each block, and only fingerprints found there are compared. A table consists
-    of chains through a ring buffer, newest entry first, like the window of deflate. This takes 40 bytes per fingerprint,
+    of chains through a ring buffer, newest entry first, like the window of deflate. This takes 48 bytes per fingerprint,
     plus its URL, and nothing needs to be deleted.
     """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._count = 0
-        self._prints = array("Q")
+        self._prints, self._names = array("Q"), array("Q")
         self._urls: list[str] = []
         self._newest = [array("q", [-1]) * (1 << _BLOCK) for _ in range(_BLOCKS)]
         self._before = [array("q") for _ in range(_BLOCKS)]
@@ -131,11 +131,12 @@ class NearIndex:
     def __repr__(self) -> str:
         return f"<NearIndex {min(self._count, self._capacity)} of {self._capacity}>"
 
-    def find(self, fingerprint: int) -> str | None:
-        """The URL of a page with a similar fingerprint, or None."""
+    def find(self, fingerprint: int, name: int) -> tuple[str, bool] | None:
+        """The URL of a page with a similar fingerprint, and whether it has the same `name`, which is preferred. None if
+        there is none."""
         if not self._capacity:
             return None
-        oldest = max(0, self._count - self._capacity)
+        found, oldest = None, max(0, self._count - self._capacity)
         for block in range(_BLOCKS):
             number = self._newest[block][_block(fingerprint, block)]
             for _ in range(_CHAIN):
@@ -143,21 +144,24 @@ class NearIndex:
                     break
                 slot = number % self._capacity
                 if is_near(self._prints[slot], fingerprint):
-                    return self._urls[slot]
+                    if self._names[slot] == name:
+                        return self._urls[slot], True
+                    found = found or (self._urls[slot], False)
                 number = self._before[block][slot]
-        return None
+        return found
 
-    def add(self, fingerprint: int, url: str) -> None:
-        """Add `fingerprint`. If the index is full, it replaces the oldest one."""
+    def add(self, fingerprint: int, name: int, url: str) -> None:
+        """Add `fingerprint` of a page with this `name`, 64 bits. If the index is full, it replaces the oldest one."""
         if not self._capacity:
             return
         if self._count < self._capacity:  # grows with its content, because the capacity may be more than fits in memory
             self._prints.append(0)
+            self._names.append(0)
             self._urls.append("")
             for before in self._before:
                 before.append(-1)
         slot = self._count % self._capacity
-        self._prints[slot], self._urls[slot] = fingerprint, url
+        self._prints[slot], self._names[slot], self._urls[slot] = fingerprint, name, url
         for block in range(_BLOCKS):
             key = _block(fingerprint, block)
             self._before[block][slot] = self._newest[block][key]

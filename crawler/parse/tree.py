@@ -82,6 +82,12 @@ def first_tags(body: bytes, count: int) -> bytes:
     return body[: next(islice(starts, count, None))]
 
 
+def without_torn_end(body: bytes) -> bytes:
+    """`body`, which was cut off, up to its last whole tag, or its last whole line if it has no tags: a value that the cut
+    falls into would look right and be wrong (`1299.00` as `12`)."""
+    return body[: (body.rfind(b">") if b"<" in body else body.rfind(b"\n")) + 1]
+
+
 def takes_long(body: bytes) -> bool:
     """Whether parsing `body` may hold up the event loop, because its formatting elements are not renamed."""
     if not 2 * _FEW_FORMATTING < body.count(b"<") <= _SAFE_TAGS:

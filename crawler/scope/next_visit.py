@@ -271,6 +271,11 @@ class Visits(msgspec.Struct, frozen=True):
         return cls(*times, rule, compared, changes, changed_s, unchanged_s, misses, digest, validator)
 
 
+def without_validator(state: str) -> str:
+    """`state`, the one of a page whose body nobody has kept: a 304 to its next visit would confirm that."""
+    return str(msgspec.structs.replace(Visits.parse(state), validator="")) if state else ""
+
+
 def validator_of(etag: str, last_modified: str) -> str:
     """What `Visits.validator` keeps of these header fields: "e" and an ETag, "m" and the seconds of a date, the former with
     a tab and those seconds, or empty if nothing can be used."""

@@ -547,13 +547,14 @@ class ArchiveTable(Table, frozen=True, kw_only=True):
     near_duplicates: Annotated[
         Literal["off", "mark", "drop"],
         "How to treat pages whose main text is nearly the same as that of an earlier page of the replica. "
-        "`mark`: name that page in the JSON line; `drop`: also omit the WARC records and the text. Uses more CPU.",
+        "`mark`: name that page in the JSON line; `drop`: also omit the WARC records and the text if title and heading "
+        "are the same, too. Uses more CPU.",
     ] = "off"
     soft_404: Annotated[
         Literal["off", "mark", "drop"],
         "How to treat error pages that are sent with status 200 instead of 404. `mark`: mark the JSON "
         "line; `drop`: also omit the WARC records and the text if an earlier error page of the site has the "
-        "same text. Uses more CPU.",
+        "same title and text. Uses more CPU.",
     ] = "off"
     near_remembered: Annotated[
         Count,

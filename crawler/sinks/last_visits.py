@@ -5,8 +5,8 @@ An export that has one result for a page (Markdown), or that leaves out what own
 on what each response said in its time. A 304, or a body that was archived before, stands for an earlier response. A page
 that is gone, that redirects, that its robots.txt denies, or whose owner wants it neither archived nor used, has no body any
 more. A visit that is inconclusive (5xx, 401, 403, 408, 429, no response) says nothing of the page, so the one before it
-counts. Nor does a denial by the crawl's own settings or its operator. A page to which nothing links any more may be left
-out, too (`unlinked`).
+counts. Nor does a denial by the crawl's own settings or its operator. A body that was cut off while it was received does
+not replace a whole one. A page to which nothing links any more may be left out, too (`unlinked`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from datetime import datetime
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 import msgspec
 
 from crawler.errors import UserError, reason_of
+from crawler.page import BROKEN_OFF, Cut
 from crawler.sinks.lines import Place, Row, lines_in
 from crawler.sinks.reader import BrokenFraming, has_body, read_rows
 from politeness.usage import Usage
@@ -29,6 +30,9 @@ _INCONCLUSIVE = frozenset(
     {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 )
 """401 and 403 are mostly said to crawlers, or because a login has ended, and not of the page."""
+
+_LINKS_LOST = frozenset(get_args(Cut)) - {"budget"}
+"""What may be missing of a page with some of its links."""
 
 _OWNERS_DENIALS = frozenset({"robots", "usage"})
 """Reasons of denials that are the owner's word. Others are the crawl's own, such as a block or a limit."""
@@ -44,13 +48,23 @@ class ResponseKey(NamedTuple):
 class Visit(NamedTuple):
     """What a visit at the time `at` (seconds since 1970) says of its URL. `body`: the response with the body of the page,
     None if the page has none, or if the visit `confirms` that of the response before. `is_refused`: whether the owner
-    refuses the use; `is_noindex`: whether the response says noindex, which a 304 may do in its header."""
+    refuses the use; `is_noindex`: whether the response says noindex, which a 304 may do in its header; `is_cut`: whether
+    the connection ended before the body."""
 
     at: float
     body: ResponseKey | None
     is_refused: bool
     confirms: bool = False
     is_noindex: bool = False
+    is_cut: bool = False
+
+    def replaces(self, other: Visit | None) -> bool:
+        """Whether this visit says more than `other` of what the page is now."""
+        if other is None:
+            return True
+        if self.body and other.body and self.is_cut != other.is_cut:
+            return other.is_cut
+        return self.at >= other.at
 
 
 class LastVisits:
@@ -63,9 +77,9 @@ class LastVisits:
 
     def add(self, url: str, visit: Visit) -> None:
         """Add a visit, in any order."""
-        if url not in self._last or visit.at >= self._last[url].at:
+        if visit.replaces(self._last.get(url)):
             self._last[url] = visit
-        if visit.body is not None and (url not in self._bodies or visit.at >= self._bodies[url].at):
+        if visit.body is not None and visit.replaces(self._bodies.get(url)):
             self._bodies[url] = visit
 
     def update(self, other: LastVisits) -> None:
@@ -134,7 +148,8 @@ def _visit(row: Row, usage: Collection[str]) -> Visit | None:
     if status < 300:
         body = ResponseKey(page.url, at) if has_body(row) else row.refers and ResponseKey(*row.refers)
     confirms = status == HTTPStatus.NOT_MODIFIED or (status < 300 and body is None)
-    return Visit(at, body, page.usage.refusal(usage) is not None, confirms, page.noindex)
+    is_refused, is_cut = page.usage.refusal(usage) is not None, exchange.truncated in BROKEN_OFF
+    return Visit(at, body, is_refused, confirms, page.noindex, is_cut)
 
 
 class _Line(msgspec.Struct):
@@ -150,6 +165,7 @@ class _Line(msgspec.Struct):
     content_type: str = ""
     links: Sequence[str] | None = None
     followed: Mapping[str, Sequence[str]] | None = None
+    cut: Sequence[str] | None = None
 
     @property
     def is_denied(self) -> bool:
@@ -189,15 +205,18 @@ def unlinked(files: Iterable[Path]) -> set[str]:
             raise UserError(
                 "--skip-unlinked needs the links of all pages, which this crawl has not kept: archive.links"
             )
-        last[line.url] = line.at, [*line.links, *chain.from_iterable((line.followed or {}).values())]
+        links = [*line.links, *chain.from_iterable((line.followed or {}).values())]
+        if not _LINKS_LOST.isdisjoint(line.cut or ()):
+            links.extend(last.get(line.url, (0.0, ()))[1])  # some of its own may be missing
+        last[line.url] = line.at, links
     if not found:
         raise UserError(
             "--skip-unlinked needs the lines of the pages of a crawl from its seeds on: name its output folder"
         )
     left = [*found]
     while left:
-        _, links = last.get(left.pop(), (0.0, ()))
-        new = set(links) - found
+        _, linked = last.get(left.pop(), (0.0, ()))
+        new = set(linked) - found
         found |= new
         left += new
     return last.keys() - found

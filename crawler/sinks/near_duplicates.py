@@ -5,8 +5,11 @@ transit gloria telae, WWW 2004), would only burden the sites.
 
 A page is a soft 404 if it is short and its title or heading says so, or if its text is that of a page of the same domain
 that had status 404 or 410 or was recognized by its words. Longer pages are articles about such errors. Prieto et al.
-(Analysis and detection of Soft-404 pages, 2013) also use length, words and title. Only pages whose text was seen before are
-dropped: the words are in titles of short pages of other kinds, too.
+(Analysis and detection of Soft-404 pages, 2013) also use length, words and title.
+
+What is dropped is gone, so more is asked: a soft 404 needs the very title and text of an earlier error page, because its
+words are in titles of short pages of other kinds, too; a near-duplicate needs the title and heading of the other page.
+Pages of products or of applications may differ in little else.
 """
 
 from __future__ import annotations
@@ -14,10 +17,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from functools import cache
+from operator import itemgetter
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+from xxhash import xxh3_64_intdigest
 
 from crawler.page import NO_CONTENT, Content, Page
 from crawler.parse.text import GONE, SHORT_CHARACTERS, NearIndex, is_near, simhash, words_of
@@ -59,36 +64,38 @@ class Likeness:
         self._near, self._soft_404 = near, soft_404
         self._takes_prints = simhash or near != "off"
         self._index = NearIndex(remembered if near != "off" else 0)
-        self._unsure: list[tuple[int, str]] = []
+        self._unsure: list[tuple[int, int, str]] = []
         self._error_pages = ErrorPages()
 
     def judge(self, page: Page, content: Content) -> Content:
         """The `content` of `page`, with the results that the settings ask for."""
         assert page.exchange is not None
         soft_404 = near_of = None
-        is_certain = False
+        is_certain = is_copy = False
         fingerprint = content.simhash if self._takes_prints else None
         if self._soft_404 != "off":
             soft_404, is_certain = self._error_pages.is_soft_404(page, content)
         if page.exchange.status in GONE:
             return NO_CONTENT
         if self._near != "off" and fingerprint is not None:
-            near_of = self._near_of(page, fingerprint)
+            name = _digest(_without_url(f"{page.title}\n{content.heading}", page.url))
+            near_of, is_copy = self._near_of(page, fingerprint, name)
         judged = msgspec.structs.replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
-        drops = (near_of and self._near == "drop") or (is_certain and self._soft_404 == "drop")
+        drops = (is_copy and self._near == "drop") or (is_certain and self._soft_404 == "drop")
         return msgspec.structs.replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
 
-    def _near_of(self, page: Page, fingerprint: int) -> str | None:
-        url = page.url
-        found = next((other for known, other in self._unsure if is_near(known, fingerprint)), None)
-        found = found or self._index.find(fingerprint)
-        if found is None and _may_be_original(page):
-            self._unsure.append((fingerprint, url))
-        return found if found != url else None  # the same page, fetched again
+    def _near_of(self, page: Page, fingerprint: int, name: int) -> tuple[str | None, bool]:
+        """The URL of a page like `page`, and whether that one has its `name`, too."""
+        unsure = [(url, its == name) for known, its, url in self._unsure if is_near(known, fingerprint)]
+        found = max(unsure, key=itemgetter(1), default=None) or self._index.find(fingerprint, name)
+        url, is_copy = found or (None, False)
+        if not is_copy and _may_be_original(page):
+            self._unsure.append((fingerprint, name, page.url))
+        return (url, is_copy) if url != page.url else (None, False)  # the same page, fetched again
 
     def confirm(self) -> None:
-        for fingerprint, url in self._unsure:
-            self._index.add(fingerprint, url)
+        for known in self._unsure:
+            self._index.add(*known)
         self._unsure.clear()
 
     def undo(self) -> None:
@@ -107,41 +114,46 @@ def _bare(url: str) -> str:
 
 class ErrorPages:
     def __init__(self) -> None:
-        self._texts: dict[str, deque[int]] = {}  # the last domain that had an error page is at the end
+        self._texts: dict[str, deque[tuple[int, int]]] = {}  # the last domain that had an error page is at the end
 
     def is_soft_404(self, page: Page, content: Content) -> tuple[bool, bool]:
-        """Whether `page` is an error page with another status than 404 and 410, and whether that is certain, because its
-        text is that of an earlier one. Remembers error pages."""
+        """Whether `page` is an error page with another status than 404 and 410, and whether that is certain, because it has
+        title and text of an earlier one. Remembers error pages."""
         assert page.exchange is not None
         is_gone = page.exchange.status in GONE
         path = urlsplit(page.url).path
         if len(content.compared) > SHORT_CHARACTERS or len(path) <= 1:
             return False, False  # the home page, which some domains also show for missing pages
-        text = _without_url(content.compared, page.url, path)
+        text = _without_url(content.compared, page.url)
         if len(words_of(text)) > _SHORT_WORDS:
             return False, False
         says_so = not is_gone and any(_says_so().search(said) for said in (page.title, content.heading))
-        fingerprint = simhash(text)
+        text = f"{_without_url(page.title, page.url)}\n{text}"
+        fingerprint, digest = simhash(text), _digest(text)
         if fingerprint is None:
             return says_so, False
-        is_known = self._knows(page.domain, fingerprint)
-        if (is_gone or says_so) and not is_known:
-            self._learn(page.domain, fingerprint)
-        return not is_gone and (says_so or is_known), not is_gone and is_known
+        known = self._texts.get(page.domain, ())
+        is_known = any(is_near(one, fingerprint) for one, _ in known)
+        is_certain = any(one == digest for _, one in known)
+        if (is_gone or says_so) and not is_certain:
+            self._learn(page.domain, fingerprint, digest)
+        return not is_gone and (says_so or is_known), not is_gone and is_certain
 
-    def _knows(self, domain: str, fingerprint: int) -> bool:
-        return any(is_near(known, fingerprint) for known in self._texts.get(domain, ()))
-
-    def _learn(self, domain: str, fingerprint: int) -> None:
+    def _learn(self, domain: str, fingerprint: int, digest: int) -> None:
         texts = self._texts.pop(domain, deque(maxlen=_TEXTS))
         self._texts[domain] = texts
-        texts.append(fingerprint)
+        texts.append((fingerprint, digest))
         if len(self._texts) > _DOMAINS:
             del self._texts[next(iter(self._texts))]
 
 
-def _without_url(text: str, url: str, path: str) -> str:
-    """`text` without the URL and path, which many error pages repeat."""
+def _digest(text: str) -> int:
+    return xxh3_64_intdigest(b" ".join(words_of(text)))
+
+
+def _without_url(text: str, url: str) -> str:
+    """`text` without the URL and its path, which many error pages repeat."""
+    path = urlsplit(url).path
     for said in (url, unquote(url), path, unquote(path)):
         text = text.replace(said, " ")
     return text

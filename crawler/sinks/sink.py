@@ -137,7 +137,7 @@ class CombinedSink:
         kept = [page.failed() if page.url in self._failed else page for page in pages]
         written = await self._archive.write(kept, exchanges, leased)
         self._group = None
-        return Written(written.duplicates, frozenset(self._failed))
+        return msgspec.structs.replace(written, failed=frozenset(self._failed))
 
     async def _write_next(self) -> None:
         sink, pages, exchanges = self._calls[0]

@@ -50,6 +50,7 @@ from crawler.parse.html import NOFOLLOW
 from crawler.parse.turns import FairTurns
 from crawler.scope.scope import RecentUrls
 from crawler.worker.leases import HeldLeases, LeasedDomain
+from crawler.worker.revisits import left_out
 from crawler.worker.runtime import Runtime, TimeSlice
 from frontier.entries import Entry, PushMode
 from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
@@ -156,10 +157,13 @@ class Result(msgspec.Struct, frozen=True):
         """What tells its links apart."""
         return ((link.url, link.mode) for link in self.links)
 
-    def unless_in(self, failed: frozenset[str]) -> Result:
-        """This result, settled as a defect if its page is one of those that a sink could not handle."""
-        if self.page is None or self.settled is None or self.page.url not in failed:
+    def as_written(self, written: Written) -> Result:
+        """This result, settled as a defect if its page is one of those that a sink could not handle, and as `left_out` if
+        its body was not archived."""
+        if self.page is None or self.settled is None or self.page.url not in written.failed | written.left_out:
             return self
+        if self.page.url not in written.failed:
+            return msgspec.structs.replace(self, settled=left_out(self.settled, self.page))
         page = self.page.failed()
         return msgspec.structs.replace(
             self, page=page, settled=SettledUrl(self.settled.entry, page.outcome, page.reason)
@@ -463,8 +467,8 @@ class Committer:
         results = await self._push(group)
         pushed = self._runtime.now()
         sunk = await self._write(results)
-        if sunk.failed:
-            results = [result.unless_in(sunk.failed) for result in results]
+        if sunk.failed or sunk.left_out:
+            results = [result.as_written(sunk) for result in results]
         written = self._runtime.now()
         settling = SettlingGroup(group, results, sunk.duplicates)
         if not await self._settle(settling):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from crawler.events import Event, PageSettled
-from crawler.page import Exchange, LinkKind, Outcome, Page
+from crawler.page import BROKEN_OFF, Exchange, LinkKind, Outcome, Page
 from crawler.parse.child import SMALL, DocumentOffloader
 from crawler.parse.text import DigestJob, is_light_body
 from crawler.scope.next_visit import (
@@ -32,6 +32,7 @@ from crawler.scope.next_visit import (
     served_gain_s,
     validator_of,
     visit_priority,
+    without_validator,
 )
 from crawler.worker.runtime import Runtime
 from frontier.domains import domain_of, host_of
@@ -145,6 +146,13 @@ def planned(
     return with_next_visit(settled, decision.found, due_s * 1000, page.visit_state), page
 
 
+def left_out(settled: SettledUrl, page: Page) -> SettledUrl:
+    """`settled`, for a `page` whose body was not kept, so that its next visit asks for the whole page."""
+    if not page.visit_state:
+        return settled
+    return with_next_visit(settled, page.visit, round(page.next_at * 1000), without_validator(page.visit_state))
+
+
 def visits_of(entry: Entry) -> Visits:
     """The state of the visits of `entry`, which is not empty."""
     return Visits.parse(entry.visit)
@@ -161,7 +169,8 @@ def _answer(page: Page, exchange: Exchange | None, digest: str) -> Answer:
         exchange.status,
         page.content_type,
         digest,
-        _validator(exchange),
+        # A 304 would confirm a body of which only a part is here (RFC 9111 3.3).
+        _validator(exchange) if BROKEN_OFF.isdisjoint(page.cut) else "",
         fresh_s(exchange.headers),
         page.text_digest,
     )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import random
 import re
 import sys
 import time
@@ -111,6 +113,31 @@ def test_what_a_page_embeds_at_a_later_visit_is_archived_too(tmp_path: Path) -> 
         for record in readers.by_fastwarc(path)
     }
     assert {"/moving2.css", "/moving2.png"} <= archived
+
+
+def test_a_page_of_which_nothing_or_a_part_was_kept_is_asked_for_as_a_whole(tmp_path: Path) -> None:
+    """A 304 would confirm a body that is not in the archive: of a near copy that was dropped, and of half a page."""
+    text, links = "<p>" + " ".join(f"word{number}" for number in range(900)), "<a href=/copy>x</a><a href=/half>x</a>"
+    whole = gzip.compress(b"<title>whole</title>" + random.Random(1).randbytes(4_000).hex().encode())
+
+    class HalfSite(ChangingSite):
+        def respond(self, request: Request) -> Reply | str:
+            reply = super().respond(request)
+            assert isinstance(reply, Reply)
+            if request.path == "/half" and reply.status == 200:
+                body = whole if self.times("/half") else whole[:2_000]
+                return reply._replace(body=body, headers={**reply.headers, "Content-Encoding": "gzip"})
+            return reply._replace(body=f"<title>one</title>{text}{links}") if reply.status == 200 else reply
+
+    rules = {"rules": ["every=1s"]}
+    with HalfSite() as site:
+        site.versions = dict.fromkeys(("/", "/copy", "/half"), 1)
+        more = quick(tmp_path, site.host_map("site.test"), recrawl=rules, archive={"near_duplicates": "drop"})
+        with crawling(tmp_path, "http://site.test/", more):
+            wait_until(lambda: site.times("/half", 304) and site.times("/copy") > 3, "later visits")
+    assert site.times("/half", 200) == 2 and site.times("/copy", 304) == 0 and site.times("/", 304)
+    cuts = [line["cut"] for line in lines(tmp_path) if line["url"].endswith("half") and line["status"] == 200]
+    assert cuts == [["coding"], []]
 
 
 def test_a_run_from_cron_visits_what_is_due_soon_and_says_what_this_run_did(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawler.parse import extraction
@@ -33,6 +34,23 @@ def job(rule: ExtractRule, content_type: str = "text/html") -> ExtractionJob:
 
 def rule(*fields: FieldRule, **more: Any) -> ExtractRule:
     return ExtractRule("products", fields, **more)
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        (FieldRule("f", css=".price", type="decimal"), "<h1>A</h1><p class=price>1299.00</p>"),
+        (FieldRule("f", css=".price", list=True), "<h1>A</h1><p class=price>1299.00</p>"),
+        (FieldRule("f", regex=r"([\d.]+)", type="decimal"), "<p>1299.00</p>"),
+        (FieldRule("f", regex=r"id: (\d+)", type="int"), "name: Lamp\nid: 1299\n"),
+        (FieldRule("f", json_ld="Offer.price"), '<script type="application/ld+json">{"@type": "Offer", "price": 1299}'),
+    ],
+)
+def test_no_value_is_taken_from_where_a_body_was_cut_off(field: FieldRule, text: str) -> None:
+    torn = msgspec.structs.replace(job(rule(field)), is_torn=True)
+    for end in range(text.index("1299") + 1, text.index("1299") + 4):
+        assert not any(item.fields["f"] for item in torn.run(text[:end].encode()).items)
+    assert torn.run(PAGE + b"\n<p>").items == job(rule(field)).run(PAGE).items
 
 
 @pytest.mark.parametrize(

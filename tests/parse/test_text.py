@@ -435,36 +435,45 @@ def test_what_differs_in_three_bits_is_found_and_no_more(
 ) -> None:
     index = NearIndex(60)
     for number in range(20):
-        index.add(flipped(fingerprint, chance.sample(range(64), 30)), f"far-{number}")
-    index.add(fingerprint, "it")
+        index.add(flipped(fingerprint, chance.sample(range(64), 30)), 0, f"far-{number}")
+    index.add(fingerprint, 0, "it")
     for number in range(20):
-        index.add(flipped(fingerprint, chance.sample(range(64), 30)), f"far-{number + 20}")
-    found = index.find(flipped(fingerprint, bits))
-    assert (found == "it") == (len(bits) <= NEAR)
+        index.add(flipped(fingerprint, chance.sample(range(64), 30)), 0, f"far-{number + 20}")
+    found = index.find(flipped(fingerprint, bits), 0)
+    assert (found == ("it", True)) == (len(bits) <= NEAR)
 
 
 def test_the_index_forgets_the_oldest_and_does_not_grow() -> None:
     index, noise = NearIndex(1_000), random.Random(1)
     prints = [noise.getrandbits(64) for _ in range(5_000)]
     for number, fingerprint in enumerate(prints):
-        assert index.find(fingerprint) is None
-        index.add(fingerprint, str(number))
-    assert [index.find(fingerprint) for fingerprint in prints[:4_000]] == [None] * 4_000
-    assert [index.find(fingerprint) for fingerprint in prints[4_000:]] == [str(n) for n in range(4_000, 5_000)]
+        assert index.find(fingerprint, 0) is None
+        index.add(fingerprint, number, str(number))
+    assert [index.find(fingerprint, 0) for fingerprint in prints[:4_000]] == [None] * 4_000
+    found = [index.find(fingerprint, number) for number, fingerprint in enumerate(prints[4_000:], 4_000)]
+    assert found == [(str(number), True) for number in range(4_000, 5_000)]
     assert repr(index) == "<NearIndex 1000 of 1000>"
 
 
 def test_an_index_may_be_larger_than_memory() -> None:
     index = NearIndex(1 << 40)
-    index.add(1, "it")
-    assert index.find(3) == "it"
+    index.add(1, 0, "it")
+    assert index.find(3, 0) == ("it", True)
     assert repr(index) == "<NearIndex 1 of 1099511627776>"
+
+
+def test_a_page_of_the_same_name_is_preferred() -> None:
+    index = NearIndex(10)
+    for name, url in ((1, "one"), (2, "two"), (3, "three")):
+        index.add(5, name, url)
+    assert [index.find(4, name) for name in (1, 2, 3)] == [("one", True), ("two", True), ("three", True)]
+    assert index.find(4, 9) == ("three", False)
 
 
 def test_an_index_without_room_finds_nothing() -> None:
     index = NearIndex(0)
-    index.add(1, "it")
-    assert index.find(1) is None
+    index.add(1, 0, "it")
+    assert index.find(1, 0) is None
 
 
 def test_fingerprints_made_to_meet_cost_a_bounded_time() -> None:
@@ -472,8 +481,8 @@ def test_fingerprints_made_to_meet_cost_a_bounded_time() -> None:
     index = NearIndex(100_000)
     noise = random.Random(1)
     for _ in range(100_000):
-        index.add(noise.getrandbits(48) << 16, "other")
+        index.add(noise.getrandbits(48) << 16, 0, "other")
     before = time.process_time()
     for _ in range(100):
-        index.find(noise.getrandbits(48) << 16)
+        index.find(noise.getrandbits(48) << 16, 0)
     assert time.process_time() - before < 2.0  # unbounded: 100 x 100,000 comparisons, ten times as long

@@ -152,6 +152,25 @@ def test_pages_that_no_links_lead_to_are_found(
     assert unlinked([file]) == {f"https://site.test/{name}" for name in wanted}
 
 
+@pytest.mark.parametrize("cut", ["disconnect", "links"])
+def test_a_page_whose_links_may_be_missing_keeps_those_before(cut: str, tmp_path: Path) -> None:
+    (file := tmp_path / "x.pages.jsonl").write_bytes(
+        lines(("", 0, 200, ["a"]), ("a", 1, 200, []))
+        + lines(("", 0, 200, []), fetched_at="2026-09-22T00:00Z", cut=[cut])
+    )
+    assert unlinked([file]) == set()
+
+
+async def test_a_body_that_was_cut_off_replaces_no_whole_one(typed: Typed, tmp_path: Path) -> None:
+    await crawl(tmp_path / "crawl-out", 0, visited("a", 0, other("whole")))
+    cut = visited("a", 1, HTML[:-60]), visited("b", 1, HTML[:-60])
+    broken = [msgspec.structs.replace(one.exchange, truncated="disconnect") for one in cut]
+    await crawl(tmp_path / "crawl-out", 1, *(page(one, **HTML_PAGE, cut=("disconnect",)) for one in broken))
+    export(typed)
+    found = notes(tmp_path)
+    assert found.keys() == {"a", "b"} and "# whole" in found["a"][0]
+
+
 def test_pages_that_handlers_queue_are_linked(tmp_path: Path) -> None:
     (file := tmp_path / "x.pages.jsonl").write_bytes(
         lines(("", 0, 200, []), followed={"product": ["https://site.test/a"]}) + lines(("a", 1, 200, []))

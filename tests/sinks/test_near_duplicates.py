@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from crawler.page import Content, Page
 from crawler.parse.html import ExtractPolicy, extract
 from crawler.parse.text import content_of
+from crawler.scope.next_visit import Visits
 from crawler.sinks.near_duplicates import Likeness
 from tests.sinks import readers
 from tests.sinks.values import archiving, exchange, page
@@ -278,3 +279,53 @@ def test_pages_of_tables_with_one_footer_are_neither_copies_nor_error_pages() ->
     found = [judged(likeness, one) for one in tables]
     assert [(said.near_of, said.soft_404, said.is_dropped) for said in found] == [(None, False, False)] * 8
     assert judged(likeness, table_page("later", "Oops")).soft_404
+
+
+def test_pages_of_their_own_title_or_heading_are_not_dropped() -> None:
+    """Six screws with the same terms of delivery, and an application whose server knows only titles."""
+    likeness = Likeness("drop", "drop", 100)
+    terms = f"<p>{words(400)}</p>"
+    screws = [
+        html_page(f"screw{size}", f"<title>Shop</title><article><h1>M{size}</h1>{terms}</article>".encode())
+        for size in range(1, 7)
+    ]
+    shells = [text_page(f"shell{number}", words(60, 9_000), f"Lamp {number}") for number in range(3)]
+    judged(likeness, html_page("gone", shells[0].shown.body.replace(b"Lamp 0", b"Shop"), status=404))
+    found = [judged(likeness, one) for one in (*screws, *shells)]
+    assert not any(said.is_dropped for said in found)
+    assert all(said.near_of for said in (*found[1:6], *found[7:]))
+    assert judged(likeness, replace(screws[2], url="https://site.test/copy")).near_of == "https://site.test/screw3"
+    assert judged(likeness, replace(screws[2], url="https://site.test/copy2")).is_dropped
+
+
+def test_a_header_of_an_article_tells_pages_apart() -> None:
+    likeness = Likeness("mark", "mark", 100)
+    found = [
+        judged(
+            likeness, html_page(name, f"<main><header><h1>{name}</h1>{price}</header><p>{words(60)}</main>".encode())
+        )
+        for name, price in (("oak", "Price 15.50 EUR, weight 3 kg"), ("elm", "Not on sale before the end of May"))
+    ]
+    assert [said.near_of for said in found] == [None, None]
+
+
+def test_sold_out_products_are_not_dropped_for_their_words() -> None:
+    likeness = Likeness("off", "drop", 100)
+
+    def sold_out(name: str) -> Page:
+        said = f"<h1>{name}</h1><p>Price 15.50 EUR, article {name}</p><p>{words(65)}</p>"
+        return html_page(name, f"<title>Product {name} is currently not available</title><main>{said}</main>".encode())
+
+    assert not any(judged(likeness, sold_out(name)).is_dropped for name in ("Oak", "Elm", "Ash", "Yew"))
+    assert judged(likeness, replace(sold_out("Oak"), url="https://site.test/x")).is_dropped
+
+
+async def test_what_was_left_out_is_asked_for_without_a_condition(tmp_path: Path) -> None:
+    state = str(Visits(1.0, 1.0, validator='e"1"'))
+    original, copy = (replace(text_page(name, words(5_000)), visit_state=state) for name in ("original", "copy"))
+    barred = replace(text_page("barred", words(90, 6_000)), visit_state=state, noarchive=True)
+    async with archiving(tmp_path, near_duplicates="drop") as sink:
+        written = await sink.write([original, copy, barred])
+    assert written.left_out == {copy.url, barred.url}
+    kept = [Visits.parse(str(line["visit_state"])).validator for line in readers.lines(tmp_path)]
+    assert kept == ['e"1"', "", ""]
