@@ -177,6 +177,43 @@ def test_with_auto_only_the_pages_that_need_it_are_rendered(
     assert not why["thing"]  # no script
 
 
+SITE_JS = """if (location.pathname.startsWith('/list/'))
+    fetch('/of' + location.pathname).then(r => r.json()).then(ids => { for (const id of ids)
+        document.body.insertAdjacentHTML('beforeend', `<a href="/thing/${id}">Thing</a> `) })"""
+KINDS = [f"{first}{second}" for first in "abcde" for second in "xyz"]
+
+
+@pytest.mark.long
+def test_lists_are_found_that_look_like_the_other_pages_of_a_site(
+    settings: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    """The same script, which fills them, is on all pages, and nothing else tells them apart."""
+
+    def alike(request: Request) -> Reply | str | None:
+        kind, _, name = request.path[1:].partition("/")
+        if request.path == "/":
+            paths = [f"/{kind}/{number}" for number in range(4) for kind in (*KINDS, "list")]
+            return "<title>Home</title>" + "".join(f"<a href={path}>x</a>" for path in paths)
+        if request.path == "/site.js":
+            return Reply(SITE_JS, headers={"Content-Type": "text/javascript", "Cache-Control": "max-age=60"})
+        if kind == "of":
+            return Reply(json.dumps([f"{name[5:]}-{place}" for place in range(9)]))
+        if kind == "thing":
+            return f"<title>{name}</title><p>A thing, {name}."
+        known = kind in (*KINDS, "list")
+        return (
+            f"<title>{request.path}</title><p>{f'{name} of {kind} ' * 90}<script src=/site.js></script>"
+            if known
+            else None
+        )
+
+    with Site(alike) as site:
+        settings["fetch"] |= {"host_map": site.host_map("shop.test"), "ports": [site.port]}
+        settings["render"] = {"mode": "auto", "settle": 0.5}  # of a busy machine
+        crawl = crawled(settings)
+    assert crawl.stats.done == {"ok": 1 + 4 * (len(KINDS) + 1) + 4 * 9}
+
+
 def test_another_replica_knows_which_pages_need_no_browser(
     settings: dict[str, dict[str, Any]], typed: Typed, tmp_path: Path
 ) -> None:
