@@ -293,9 +293,9 @@ def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> bool:
 
 
 def kept_settings(folders: Sequence[Path], crawl: str = "*") -> Path | None:
-    """Return the file with the settings of `crawl` in one of `folders`; of the only crawl there if no name is given."""
-    found = [path for folder in folders for path in sorted(folder.glob(f"{crawl}{SETTINGS}"))]
-    return found[0] if len({path.name for path in found}) == 1 else None
+    """Return the file with the latest settings of `crawl` in `folders`; of the only crawl there if no name is given."""
+    found = [path for folder in folders for path in folder.glob(f"{crawl}{SETTINGS}")]
+    return max(found, key=lambda path: path.stat().st_mtime) if len({path.name for path in found}) == 1 else None
 
 
 def check_installed(settings: CrawlSettings) -> None:

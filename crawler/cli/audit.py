@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,13 @@ from crawler.app.crawl_settings import kept_settings
 from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
-from crawler.cli.options import FILE, FOLDER, USES, CrawlAccess, Number, as_json, command, of_crawl
-from crawler.cli.output_folders import crawl_of, not_named, one_crawl
+from crawler.cli.options import FILE, FOLDER, USES, Number, as_json, command, of_crawl
+from crawler.cli.output_folders import not_named, one_crawl
 from crawler.cli.text import Terminal, emit, note
 from crawler.errors import UserError
-from crawler.settings.load import CrawlSettings, load
+from crawler.settings.load import load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
+from crawler.sinks.lines import crawls_in
 from crawler.wording import count_of
 
 _CLOSEST = 10
@@ -63,9 +63,9 @@ def audit(
     owners say about the use of their pages. Name all folders of a crawl: a domain that moved from one replica to another is
     then judged across them.
 
-    If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise; if not,
-    those that its replicas have written down in one of the folders (`CRAWL.settings.toml`). Delays that
-    `crawler delay` has set, and those before a change of the settings, are not known.
+    The settings are those that the replicas of the crawl have written down in one of the folders (`CRAWL.settings.toml`),
+    unless a settings file or an option says otherwise. Delays that `crawler delay` has set, and those before a change of
+    the settings, are not known.
 
     Examples:
 
@@ -74,16 +74,12 @@ def audit(
     """
     options: dict[str, dict[str, Any]] = {} if delay is None else {"politeness": {"delay": delay}}
     options |= {"fetch": {"user_agent": user_agent}} if user_agent else {}
-    given, only = load(settings, options), one_crawl(folders, crawl)
-    crawl_here, opened = "" if settings else crawl_of(given.replica, folders, only), None
-    if crawl_here:
-        with contextlib.suppress(UserError):  # it was removed since
-            opened = CrawlAccess(crawl_here, load()).read()
-    if not (settings or opened) and (settings := kept_settings(folders, only or crawl_here or "*")):
-        given = load(settings, options)
-    applied, revision = given.crawl, 1
-    if opened:
-        applied, revision = given.onto(CrawlSettings.from_json(opened.settings)), opened.revision
+    only = one_crawl(folders, crawl)
+    if not settings:
+        written_by = {name for folder in folders for name in crawls_in(folder)}
+        settings = kept_settings(folders, only or next(iter(written_by), "*"))
+    given = load(settings, options)
+    applied = given.crawl
     uses = frozenset(purpose or map(str, applied.politeness.purpose))
     archive = read_archive(*folders, usage=bool(uses), crawl=only)
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
@@ -103,9 +99,8 @@ def audit(
     report = judge(archive, rules)
     if missing := not_named(given.replica, folders, only):
         note(missing)
-    origin = f"crawl {crawl_here!r} here" if opened else settings
-    source = f", as {origin} has it" if origin and delay is None else ""
-    emit(report, as_json, _render(report, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
+    source = f", as {settings} has it" if settings and delay is None else ""
+    emit(report, as_json, _render(report, f"{throttle.delay.min_delay_s:g} s{source}", bool(settings)))
     for path, reason in sorted([*report.with_unread.items(), *report.broken.items()]):
         Terminal(stderr=True).tell(f"{path}: {reason}")
     if not report.ok:
@@ -117,8 +112,8 @@ def audit(
         raise UserError(f"nothing was checked: {count_of(report.unread, 'record')} could not be read")
 
 
-def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -> RenderableType:
-    """`is_own`: the settings are those of the crawl, or were given. `revision`: of the crawl's settings."""
+def _render(found: Report, delay: str, is_own: bool = True) -> RenderableType:
+    """`is_own`: the settings are those of the crawl, or were given."""
     table = Table.grid(padding=(0, 3))
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
@@ -138,13 +133,10 @@ def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -
         seen += f"; {count_of(found.unread, 'record')} could not be read"
     seen += f". Checked against a delay of {delay}; change it with --delay or --settings."
     if not is_own:
-        seen += " No CRAWL.settings.toml is in these folders: for the settings of a crawl on a Redis server, `crawler "
+        seen += " No CRAWL.settings.toml is in these folders: for the settings of the crawl, `crawler "
         seen += "config show > FILE`, then --settings FILE."
     seen += " Delays of `crawler delay`, and those before a change of the settings, are not known here."
     closest = sorted(found.closest.items(), key=lambda item: item[1])[:_CLOSEST]
     shortest = Text("shortest gaps: " + ", ".join(f"{domain} {gap:.3f} s" for domain, gap in closest))
     verdict = "polite" if found.ok else "NOT polite"
-    if revision > 1:
-        changes = count_of(revision - 1, "time")
-        verdict += f", judged by the settings of today; those of this crawl were changed {changes} after it was created"
     return Group(Text(verdict, style="bold"), Text(seen), table, *examples, shortest)

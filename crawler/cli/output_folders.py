@@ -85,13 +85,6 @@ def not_named(local: ReplicaTable, folders: Sequence[Path], crawl: str = "") -> 
     return f"the crawl has also written to {', '.join(missing)}: name all its folders" if missing else ""
 
 
-def crawl_of(local: ReplicaTable, folders: Sequence[Path], crawl: str) -> str:
-    """Return the crawl of the embedded store that wrote to all of `folders` (`crawl` unless that is ""), or ""."""
-    wanted = {str(folder.absolute()) for folder in folders}
-    known = {} if local.redis else _read(local.data_dir)
-    return next((name for name, written in known.items() if crawl in ("", name) and wanted <= {*written}), "")
-
-
 def shown(folder: Path) -> str:
     """Return `folder` as it is written here: relative if it is below the current folder."""
     absolute, here = folder.absolute(), Path.cwd()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -146,5 +147,18 @@ def test_without_a_name_only_one_crawl_can_be_meant(tmp_path: Path) -> None:
         keep_settings(tmp_path, name, CrawlSettings())
     assert kept_settings([tmp_path]) is None
     assert kept_settings([tmp_path], "a") == tmp_path / "a.settings.toml"
+
+
+@pytest.mark.parametrize("latest", ["x", "y"])
+def test_of_several_folders_the_latest_settings_are_taken(tmp_path: Path, latest: str) -> None:
+    folders = [tmp_path / "x", tmp_path / "y"]
+    for folder in folders:
+        folder.mkdir()
+        keep_settings(folder, "a", CrawlSettings())
+    os.utime(tmp_path / latest / "a.settings.toml", (2**32, 2**32))
+    assert kept_settings(folders, "a") == tmp_path / latest / "a.settings.toml"
+
+
+def test_settings_are_kept_only_in_a_folder_that_exists(tmp_path: Path) -> None:
     keep_settings(tmp_path / "gone", "a", CrawlSettings())
     assert not (tmp_path / "gone").exists()

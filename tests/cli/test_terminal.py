@@ -162,13 +162,6 @@ def test_an_audit_says_what_its_delay_does_not_know(is_own: bool) -> None:
     assert "Delays of `crawler delay`" in told
 
 
-@pytest.mark.parametrize(("revision", "verdict"), [(1, "polite"), (2, "polite, judged by the settings of today; ")])
-def test_an_audit_says_that_the_settings_were_changed(revision: int, verdict: str) -> None:
-    told = " ".join(audited(True, revision).split())
-    assert told.startswith(verdict)
-    assert ("were changed 1 time after it was created" in told) is (revision > 1)
-
-
 def test_an_audit_counts_the_requests_without_a_signature() -> None:
     told = " ".join(audited(signed=6).split())
     assert "6 signatures checked, 3 requests without one (not signed, or not in a WARC file)." in told
