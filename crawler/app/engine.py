@@ -728,7 +728,6 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
         settings.scope.guess_sitemaps,
         settings.handlers.tries,
         settings.archive.noarchive,
-        "drop" in (settings.archive.near_duplicates, settings.archive.soft_404),
     )
 
 

@@ -16,7 +16,7 @@ from crawler.events import Event, HandlerFailed, HandlerLinkDropped, HandlerStop
 from crawler.hooks import NOTHING, Handled, PageHandlers, Wanted
 from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
-from crawler.parse.coding import decode_body, is_html_page
+from crawler.parse.coding import decode_body
 from crawler.parse.document import (
     INLINE_INPUT,
     INLINE_OUTPUT,
@@ -85,8 +85,7 @@ class BuildSettings(msgspec.Struct, frozen=True):
     at the usual place that no robots.txt names. `via`: whether to store in
     each entry the page where its URL was found; `recrawl_rules`: which pages are visited again; `item_rules`: which
     items are extracted; `handler_tries`: requests after which a page is dead whose handler fails;
-    `noarchive`: whether pages that say so are archived without their bodies, and so without what they embed; `drops`:
-    whether pages that are like others are, too."""
+    `noarchive`: whether pages that say so are archived without their bodies, and so without what they embed."""
 
     extract: ExtractPolicy
     max_decoded: int
@@ -97,13 +96,6 @@ class BuildSettings(msgspec.Struct, frozen=True):
     guess_sitemaps: bool = False
     handler_tries: int = 1
     noarchive: bool = True
-    drops: bool = False
-
-    def may_lack_body(self, page: Page) -> bool:
-        """Whether the archive may lack the body of `page`, or have a part that was not cut on purpose."""
-        is_barred = page.is_withheld or (page.noarchive and self.noarchive)
-        is_partial = page.exchange is not None and page.exchange.truncated in ("disconnect", "time")
-        return is_barred or is_partial or (self.drops and is_html_page(page))
 
 
 def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float, detail: str = "") -> Page:

@@ -103,12 +103,10 @@ async def with_text_digest(
     return msgspec.structs.replace(page, text_digest=digest)
 
 
-def planned(
-    rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains: SiteGains, needs_body: bool = False
-) -> tuple[SettledUrl, Page]:
+def planned(rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
     """Return both with what the visit found, and with the time of the next one. Without `rules`, no page is visited
-    again, and no request but GET is sent again. `needs_body`: the next request is not conditional. Unchanged for URLs that
-    are kept with the dead letters, which have the state of their visits."""
+    again, and no request but GET is sent again. Unchanged for URLs that are kept with the dead letters, which have the
+    state of their visits."""
     if settled.follow_up:
         return settled, page
     before = visits_of(settled.entry) if settled.entry.visit else None
@@ -122,8 +120,6 @@ def planned(
     exchange = page.exchange if page.outcome is Outcome.DONE else None
     digest = hashlib.sha1(exchange.body, usedforsecurity=False).digest() if exchange is not None else b""
     answer = _answer(page, exchange, digest.hex()[:DIGEST])
-    if needs_body and exchange is not None and exchange.status != HTTPStatus.NOT_MODIFIED:
-        answer = msgspec.structs.replace(answer, validator="")
     if before is not None and (gained := served_gain_s(rules, before, answer.at)) is not None:
         gains.note(page.domain, *gained)
     decision = decide(rules, before, answer, gains.least(page.domain))

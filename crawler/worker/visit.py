@@ -270,8 +270,7 @@ class UrlVisits:
         keep = KEEP if page.reason in KEPT_DENIALS and page.outcome is Outcome.DENIED else ""
         settled = SettledUrl(entry, page.outcome, reason, keep)
         if not is_requisite:
-            needs_body = self.builder.settings.may_lack_body(page)
-            settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains, needs_body)
+            settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
             if self.rendering is not None:
                 links = [*links, *self.rendering.to_visit_again(entry)]
         await self._commit(leased, settled, page, links)

@@ -16,10 +16,8 @@ import pytest
 
 from crawler.events import PageSettled
 from crawler.page import Exchange, Link, LinkKind, Outcome, Page
-from crawler.parse.html import ExtractPolicy
 from crawler.scope.freshness import Observed, interval_s
-from crawler.scope.next_visit import Visits, parse_rules, visit_priority
-from crawler.worker.page import BuildSettings
+from crawler.scope.next_visit import parse_rules, visit_priority
 from crawler.worker.revisits import (
     EARNED,
     FIRST_CREDIT,
@@ -261,26 +259,3 @@ async def test_a_page_whose_visit_is_awaited_costs_no_more(crawl: Crawl) -> None
         await crawl.read(urls[1:])
     await crawl.read(urls[:1])
     assert await crawl.visit(has_changed=False) == set(urls)
-
-
-@pytest.mark.parametrize(
-    ("about", "settings", "needs_body"),
-    [
-        ({}, {}, False),
-        ({"noarchive": True}, {}, True),
-        ({"noarchive": True}, {"noarchive": False}, False),
-        ({"content_type": "text/html"}, {"drops": True}, True),
-        ({"content_type": "image/png"}, {"drops": True}, False),
-        ({"truncated": "disconnect"}, {}, True),
-        ({"truncated": "length"}, {}, False),
-    ],
-)
-def test_a_page_whose_body_may_be_missing_is_asked_for_as_a_whole(
-    about: dict[str, Any], settings: dict[str, Any], needs_body: bool
-) -> None:
-    entry, truncated = Entry("https://a.test/", "a.test"), about.pop("truncated", None)
-    made = msgspec.structs.replace(exchange_at(entry.url, AT), headers=((b"etag", b'"1"'),), truncated=truncated)
-    page = Page(entry.url, "a.test", 0, Outcome.DONE, "ok", AT, exchange=made, **about)
-    assert BuildSettings(ExtractPolicy(), 1 << 20, **settings).may_lack_body(page) == needs_body
-    _, last = planned(parse_rules(["every=1h"]), SettledUrl(entry, "done", "200"), page, SiteGains(), needs_body)
-    assert bool(Visits.parse(last.visit_state).validator) != needs_body
