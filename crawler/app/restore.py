@@ -133,6 +133,8 @@ class OldState:
         latest_ms: dict[str, int] = {}  # by node, because only some may have lost writes
         for node, at_ms in zip(nodes, last_ms, strict=True):
             latest_ms[node] = max(latest_ms.get(node, 0), at_ms)
+        # A shard that a reshard has made does not know of settlements before.
+        unknown = {shard for shard, at_ms in enumerate(last_ms) if not at_ms} if keys.last_tokens else set()
         first_ms = min(filter(None, latest_ms.values()), default=now_ms) - GROUP_MS
 
         def lost() -> dict[int, int]:
@@ -140,7 +142,8 @@ class OldState:
             for line in page_lines(self._folders, self._crawl.name, first_ms / 1000, finished=True):
                 shard = keys.shard_of(line.domain)
                 known_ms = max(last_ms[shard], latest_ms[nodes[shard]] - GROUP_MS)
-                if 0 < known_ms < int(_settled_ms(line)) <= now_ms:  # not 0: a new crawl of the same name
+                # Not 0: a new crawl of the same name.
+                if 0 < known_ms < int(_settled_ms(line)) <= now_ms and shard not in unknown:
                     found[shard] = known_ms + 1
             return found
 
@@ -178,7 +181,8 @@ class OldState:
         finally:
             quiet.cancel()
         lost_s = round((self._clock.now_ms() - since_ms) / 1000, 1)
-        log(logging.WARNING, "redis_state_is_old", lost_s=lost_s, shards=len(lost), restored_urls=restored)
+        if restored or not finished:
+            log(logging.WARNING, "redis_state_is_old", lost_s=lost_s, shards=len(lost), restored_urls=restored)
         return restored
 
     async def _keep_quiet(self, repair: Repair) -> None:
