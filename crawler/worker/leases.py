@@ -130,8 +130,9 @@ class LeasedDomain:
 
     @property
     def waits_for_extras(self) -> bool:
-        """Whether extra requests come before its next page: those of its own pages always, others in turn with pages."""
-        return self.extras > self.guests or (self.guests > 0 and not self.pages_next)
+        """Whether extra requests, of which there are some, come before its next page: those of its own pages always,
+        others in turn with pages."""
+        return self.extras > self.guests or not self.pages_next
 
     @property
     def is_kept(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from itertools import takewhile
 from math import ceil, inf
 
@@ -112,7 +112,7 @@ class PoliteFetch:
                     raise FetchFailed(FailureKind.UNREACHABLE, "each connection led to another address") from failure
             if failure.request_sent:
                 self._throttle.start_delay(leased, self._runtime.now() - began, known)
-            if self._turns is not None:
+            if self._turns is not None and self._runtime.policy.shares_delays:
                 await self._turns.end(url, leased.delay_ms if failure.request_sent else 0)
             if failure.kind in OURS:
                 self.pause(leased, failure.kind, failure.detail)
@@ -127,7 +127,7 @@ class PoliteFetch:
         if exchange.phases is not None:  # a connection could be opened, so the next failure begins another row of them
             self._failing_since.clear()
         self._throttle.start_delay(leased, exchange.elapsed, known)
-        if self._turns is not None:
+        if self._turns is not None and self._runtime.policy.shares_delays:
             await self._turns.end(url, leased.delay_ms)
         await self._time_slice.end_if_over()
         return exchange
@@ -407,12 +407,13 @@ class AddressLimiter:
         self._limiter: RateLimiter | None = None
         self._policy: RateLimitPolicy | None = None
 
-    async def may_request(self, leased: LeasedDomain, url: str) -> bool:
+    def may_request(self, leased: LeasedDomain, url: str) -> Awaitable[bool]:
         """Return whether `leased` may request `url` now, with a turn at its domain if other crawls share its delay. If not,
         its next turn is set to the start of the slot; if that is later than `HORIZON_S`, the lease is returned."""
         turns = self._turns if self._runtime.policy.shares_delays else None
-        if turns is None:
-            return await self._has_slot(leased, url)
+        return self._has_slot(leased, url) if turns is None else self._has_turn(turns, leased, url)
+
+    async def _has_turn(self, turns: SharedTurns, leased: LeasedDomain, url: str) -> bool:
         if not await turns.take(leased, url):
             return False
         if await self._has_slot(leased, url) and not leased.closing:
@@ -475,8 +476,6 @@ class SharedTurns:
     async def end(self, url: str, delay_ms: int) -> None:
         """End the turn at the domain of `url`. The next one begins after `delay_ms`. While Redis is away, it ends later by
         itself."""
-        if not self._runtime.policy.shares_delays:
-            return
         key, _ = turn_keys(domain_of(host_of(url)))
         rest = command("SET", key, f"rested {self._crawl}", "PX", delay_ms) if delay_ms else command("DEL", key)
         with contextlib.suppress(FrontierError):

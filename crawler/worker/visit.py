@@ -135,17 +135,15 @@ class UrlVisits:
         fetched as a page. None if it is requested. Raises RedisAway."""
         if entry.was_sent:
             return MAYBE_SENT
-        is_requisite = entry.is_requisite
-        if is_requisite and await self.committer.is_seen(msgspec.structs.replace(entry, mode="new")):
+        if entry.is_requisite and await self.committer.is_seen(msgspec.structs.replace(entry, mode="new")):
             return LINKED
-        is_seed = entry.depth == entry.hops == 0
-        if self.actions is not None and not is_seed and (action := self.actions(entry.target)):
+        if self.actions is not None and (entry.depth or entry.hops) and (action := self.actions(entry.target)):
             return UrlResult(Outcome.DENIED, action)
         shapes = self.builder.shapes
-        if entry.depth == 0 or entry.visit or entry.tag or is_requisite or entry.url in leased.repeats:
-            return None  # somebody has asked for it
         if not shapes.puts_off(entry.url, entry.domain):
             return None
+        if entry.depth == 0 or entry.visit or entry.tag or entry.is_requisite or entry.url in leased.repeats:
+            return None  # somebody has asked for it
         if entry.priority > PUT_OFF:
             return LATER
         return None if shapes.may_fetch(entry.domain) else NOT_FETCHED

@@ -152,7 +152,7 @@ class Turns:
             self.leases.finish(leased)
         elif over:
             self.held.forget(leased)
-        elif leased.pending and not leased.waits_for_extras:
+        elif leased.pending and not (leased.extras and leased.waits_for_extras):
             self.enqueue(leased)
 
     def enqueue(self, leased: LeasedDomain) -> None:
@@ -220,7 +220,7 @@ class Worker:
 
     async def _give_turn(self, leased: LeasedDomain) -> None:
         now = self.runtime.now()
-        if leased.waits_for_extras or (leased.sending and leased.requesting >= leased.concurrency):
+        if leased.extras and (leased.waits_for_extras or leased.requesting >= leased.concurrency):
             leased.is_queued = False
             leased.turn_ended()
             return

@@ -8,6 +8,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from crawler.page import Exchange, Outcome, Page
+from crawler.scope.shapes import Shapes
 from crawler.worker.leases import BYTES_PER_S, DelayQueue
 from crawler.worker.request import PoliteFetch
 from crawler.worker.visit import UrlVisits
@@ -27,7 +28,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
         return answer(200, bytes(3 * BYTES_PER_S))
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
-    builder: Any = AsyncMock(settings=Mock(recrawl_rules=()), out_of_scope=Mock(return_value=None))
+    builder: Any = AsyncMock(settings=Mock(recrawl_rules=()), out_of_scope=Mock(return_value=None), shapes=Shapes())
     builder.build.return_value = (page, ())
     handling: Any = AsyncMock()
     handling.handle.return_value, handling.with_content.return_value = (page, ()), page
