@@ -44,7 +44,7 @@ from crawler.errors import FailureKind
 from crawler.events import Events, OwnFailure
 from crawler.logs import log
 from crawler.page import Content, Exchange, Link
-from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob, read_if_small
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.html import Extracted
 from crawler.parse.main_text import extractor
@@ -334,6 +334,10 @@ MAX_ASIDE_BYTES = 1 << 30
 SMALL = 256 << 10
 """Bytes of a decoded body whose texts and items are light work, unless its domain is known to be slow."""
 
+INLINE = {"ordinary_s": 0.01, "heavy_s": 0.05, "share": 0.001}
+"""The same as for the process, for pages that are read in the event loop: ten times what a large page of a real site takes,
+and what one takes at worst. After two of these, the pages of its domain are read in the process."""
+
 STEP_S = 0.005
 MOST_S = 2.0
 """Seconds of the event loop that the steps of a page take at a time, and in all: ten times what 10,000 links take."""
@@ -375,6 +379,7 @@ class DocumentOffloader:
         self._events = events or Events()
         self._retry_s = retry_s
         self._budget = WorkBudget()
+        self._inline = WorkBudget(**INLINE)
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
         self._aside_bytes = 0
 
@@ -391,6 +396,16 @@ class DocumentOffloader:
 
         if self._makes_texts:
             await asyncio.gather(*(start_one() for _ in self._processes))
+
+    def read_at_once(self, document: Document, limits: ParseLimits, domain: str) -> ParsedDocument | None:
+        """What `read_if_small` returns; None if the pages of `domain` took long before."""
+        now, began = asyncio.get_running_loop().time(), time.thread_time()
+        if self._inline.is_heavy(domain, now):
+            return None
+        found = read_if_small(document, limits)
+        took_s = min(time.thread_time() - began, INLINE["heavy_s"])  # the first page also imports the parser
+        self._inline.spend(domain, took_s, now)
+        return found
 
     async def read(self, document: Document, limits: ParseLimits, holder: Exchange | None = None) -> ParsedDocument:
         """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`. With a

@@ -187,6 +187,8 @@ def extract(
         raise TakesLong
     written = _written(page, sent, policy)
     if not _EMBEDDED.isdisjoint(policy.link_kinds):
+        if is_inline and len(body) > INLINE_TREE:
+            raise TakesLong
         written[LinkKind.LINK] += _embedded(_transcoded(body, page.encoding), page.codec, policy.link_kinds)
     canonical = _canonical(page.links, base, policy.rules) or (_canonical(sent, url, policy.rules) if sent else "")
     unfollowed = len(page.tags.unfollowed)

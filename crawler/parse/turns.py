@@ -95,9 +95,10 @@ class FairQueue:
 
 
 class WorkBudget:
-    """What the work on pages of each domain took beyond `ORDINARY_S` each. Times are seconds of a monotonic clock."""
+    """What the work on pages of each domain took beyond `ordinary_s` each. Times are seconds of a monotonic clock."""
 
-    def __init__(self) -> None:
+    def __init__(self, ordinary_s: float = ORDINARY_S, heavy_s: float = HEAVY_S, share: float = SHARE) -> None:
+        self._ordinary_s, self._heavy_s, self._share = ordinary_s, heavy_s, share
         self._spent_s: dict[str, tuple[float, float]] = {}  # and when that was
 
     def __repr__(self) -> str:
@@ -109,11 +110,11 @@ class WorkBudget:
 
     def is_heavy(self, domain: str, now: float) -> bool:
         """Whether the work on pages of `domain` took so long that more of it may, too."""
-        return self._spent(domain, now) >= HEAVY_S
+        return self._spent(domain, now) >= self._heavy_s
 
     def spend(self, domain: str, took_s: float, now: float) -> None:
         """Work on a page of `domain` took `took_s` CPU seconds."""
-        spent_s = self._spent(domain, now) + took_s - ORDINARY_S
+        spent_s = self._spent(domain, now) + took_s - self._ordinary_s
         if spent_s <= 0:
             self._spent_s.pop(domain, None)
             return
@@ -122,7 +123,7 @@ class WorkBudget:
 
     def _spent(self, domain: str, now: float) -> float:
         spent_s, at = self._spent_s.get(domain, (0.0, now))
-        return max(0.0, spent_s - SHARE * (now - at))
+        return max(0.0, spent_s - self._share * (now - at))
 
 
 def _most(used: dict[str, tuple[float, float]], use: Callable[[str], float]) -> dict[str, tuple[float, float]]:

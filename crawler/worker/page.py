@@ -26,7 +26,6 @@ from crawler.parse.document import (
     ParsedDocument,
     ParseLimits,
     noted_fields,
-    read_if_small,
     robots_tags,
     usage_of,
 )
@@ -224,7 +223,7 @@ class PageBuilder:
                 is_ok and "feed" in self.settings.extract.link_kinds,
                 link,
             )
-            reading = read_if_small(document, self._limits)
+            reading = self._offload.read_at_once(document, self._limits, entry.domain)
             if reading is None:
                 document = document._replace(body=b"")  # it may wait in a file
                 reading = await self._offload.read(document, self._limits, exchange)
@@ -304,7 +303,8 @@ class PageBuilder:
         shown = document._replace(
             body=rendered.dom.body, url=url, coding="", content_type="text/html; charset=utf-8", may_be_sitemap=False
         )
-        found = read_if_small(shown, self._limits) or await self._offload.read(shown, self._limits)
+        found = self._offload.read_at_once(shown, self._limits, entry.domain)
+        found = found or await self._offload.read(shown, self._limits)
         static, reading = reading, united(reading, found, rendered.links, self.settings.extract)
         rendering.learn(render, rendered, extras, static, reading, decoded)
         if reading.found.requisites:

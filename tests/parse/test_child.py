@@ -427,6 +427,17 @@ async def test_large_bodies_wait_in_files(tmp_path: Path, has_folder: bool) -> N
     assert (process.lengths, [one.body for one in held]) == ([size] * 2, [bytes(size)] * 3)
 
 
+async def test_pages_of_a_domain_that_take_long_are_not_read_in_the_event_loop() -> None:
+    """Each stays within the limit of a page, but many domains could send such pages without end."""
+    offloader, limits = DocumentOffloader(), LIMITS._replace(extract=ExtractPolicy(requisites=True))
+    costly = SMALL._replace(body=b"<h2><hr>" * 24_000)
+    for _ in range(1_000):
+        if offloader.read_at_once(costly, limits, "costly.test") is None:
+            break
+    assert offloader.read_at_once(SMALL, limits, "costly.test") is None
+    assert offloader.read_at_once(SMALL, limits, "a.test") is not None
+
+
 class CommandMissing:
     """Replaces the command line of the process by those of others, one after the other."""
 
