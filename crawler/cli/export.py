@@ -43,7 +43,7 @@ from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.files import LINES, check_output_folder, is_open
 from crawler.sinks.items import SHOWN, TABLE_FORMS, Refused, line_files_among
-from crawler.sinks.lines import files_of, iso_time
+from crawler.sinks.lines import check_unpacked, files_of, iso_time
 from crawler.sinks.made import Made, check_replaceable, has_pages, made_in, record
 from crawler.sinks.postgres import LOOK_S, Destination, Observer, write_items
 from crawler.sinks.wacz import SUFFIX, write_wacz
@@ -226,6 +226,8 @@ def export(
     folder = archives[0] if archives[0].is_dir() else archives[0].parent
     if items is not None and "out" not in given and has_pages(folder):
         out = folder  # `export` may have the items of the crawl
+    for archive in archives:
+        check_unpacked(archive)
     paths, only = list(archives), "" if follow else one_crawl(archives, crawl, of_each=True)
     begin = data_sets.since_time(since, datetime.now(UTC)) if since is not None else 0.0
     if changes and since is None:

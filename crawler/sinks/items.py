@@ -25,7 +25,6 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
-from crawler.parse.structured import readable
 from crawler.scope.extract_rules import Kind, Kinds, Misfit, Schema
 from crawler.scope.next_visit import UNITS, duration_s
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -38,7 +37,7 @@ from crawler.sinks.files import (
     remove_left_over,
     whole_file,
 )
-from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, line_files, lines_in, place_columns
+from crawler.sinks.lines import IsoTime, Place, RejectedLine, decoded_lines, is_of, iso_time, line_files, place_columns
 from crawler.sinks.made import replacing
 from crawler.sinks.parquet import require_pyarrow
 
@@ -91,12 +90,12 @@ class ItemsExported(msgspec.Struct, frozen=True):
 
 class _Line(msgspec.Struct):
     url: str
-    settled_at: str | None = None  # null in lines from archives
-    fetched_at: str | None = None
+    settled_at: IsoTime | None = None  # null in lines from archives
+    fetched_at: IsoTime | None = None
     visit: str | None = None
-    items: dict[str, list[msgspec.Raw]] | None = None
-    rejected: list[str] = []
-    rejected_items: dict[str, list[RejectedLine]] | None = None
+    items: dict[str, list[msgspec.Raw] | None] | None = None  # other programs write null for missing data sets, too
+    rejected: list[str] | None = None
+    rejected_items: dict[str, list[RejectedLine] | None] | None = None
 
     @property
     def at(self) -> str:
@@ -126,28 +125,32 @@ def line_files_among(paths: Sequence[Path]) -> list[Path]:
 def read_items(paths: Sequence[Path], name: str) -> Iterator[FoundItem]:
     """Yield the items of the data set `name` in the finished files among `paths`. An open file may end with pages that are
     not settled. Raises UserError for a file that cannot be read."""
-    return _read(paths, lambda line: items_of(line, name))
+    return _read(paths, lambda line: _items_of(line, name))
 
 
-def _read(paths: Sequence[Path], parse: Callable[[bytes], Iterable[T]]) -> Iterator[T]:
+def _read(paths: Sequence[Path], parse: Callable[[_Line], Iterable[T]]) -> Iterator[T]:
     for path in line_files_among(paths):
-        if is_open(path):
-            continue
         try:
-            with path.open("rb") as lines:
-                for line in lines:
-                    yield from parse(readable(line))
-        except (OSError, msgspec.MsgspecError) as error:
+            for line in decoded_lines(path, _decoder) if not is_open(path) else ():
+                yield from parse(line)
+        except msgspec.MsgspecError as error:
             raise UserError(f"{path}: {reason_of(error, path)}") from error
 
 
 def items_of(line: bytes, name: str) -> list[FoundItem]:
     """Return the items of the data set `name` in the `line` of a page. Raises MsgspecError."""
-    if b'"items":{' not in line:
-        return []
-    read = _decoder.decode(line)
-    items = (read.items or {}).get(name, ())
-    return [FoundItem(read.url, bytes(item), read.at, read.fetched_at, read.visit) for item in items]
+    return [] if line.isspace() else _items_of(_decoder.decode(line), name)
+
+
+def _items_of(line: _Line, name: str) -> list[FoundItem]:
+    items = (line.items or {}).get(name) or ()
+    found = [FoundItem(line.url, bytes(item), line.at, line.fetched_at, line.visit) for item in items]
+    for item in found:
+        try:
+            item.fields(())
+        except msgspec.MsgspecError as error:
+            raise msgspec.ValidationError(f"an item of {line.url} cannot be read: {error}") from error
+    return found
 
 
 class Rejected(NamedTuple):
@@ -162,14 +165,12 @@ def read_rejected(paths: Sequence[Path], name: str, begin: str = "") -> Rejected
     """Return what was rejected of the data set `name` in the finished files among `paths`, on pages that were settled from
     `begin` on, a time as in the lines. Raises UserError for a file that cannot be read."""
     items, others = list[Refused](), 0
-    for line in _read(paths, lambda line: [_decoder.decode(line)] if b'"rejected":["' in line else []):
-        if line.at < begin:
-            continue
-        whole = (line.rejected_items or {}).get(name, ())
+    for line in _read(paths, lambda line: [line] if line.rejected and line.at >= begin else []):
+        whole = (line.rejected_items or {}).get(name) or ()
         items += (Refused(FoundItem(line.url, bytes(one.item), line.at), one.reason) for one in whole)
         reasons = {one.reason for one in whole}
         # "shop: price: missing", or "shop: size" of no single field
-        others += sum(text.startswith(f"{name}: ") and text not in reasons for text in line.rejected)
+        others += sum(text.startswith(f"{name}: ") and text not in reasons for text in line.rejected or ())
     return Rejected(items, others)
 
 
@@ -271,7 +272,7 @@ def _latest(items: Iterable[FoundItem], keys: Sequence[str], schema: Schema | No
         fields = msgspec.json.decode(item.json)
         if schema is not None and isinstance(schema.found_in(fields), Misfit):
             continue
-        values = [fields.get(key) for key in keys]
+        values = [int(one) if isinstance(one, float) and one.is_integer() else one for one in map(fields.get, keys)]
         key = msgspec.json.encode(values if None not in values else number)
         if key not in last or item.settled_at >= last[key][0]:
             last[key] = item.settled_at, number
@@ -289,13 +290,10 @@ def without_items(paths: Sequence[Path], files: Sequence[Path], name: str, begin
     return f"{said}; data sets there: {', '.join(sorted(counted)[:SHOWN])}" if counted else said
 
 
-def _names_in(line: bytes) -> Iterable[str]:
-    """Yield the data set of each item that the `line` of a page has or names as rejected. Raises MsgspecError."""
-    if b'"items":{' not in line and b'"rejected":["' not in line:
-        return
-    read = _decoder.decode(line)
-    yield from read.items or {}
-    for text in read.rejected:  # "shop: price: missing", "shop: size"
+def _names_in(line: _Line) -> Iterable[str]:
+    """Yield the data set of each item that the `line` of a page has or names as rejected."""
+    yield from (name for name, items in (line.items or {}).items() if items)
+    for text in line.rejected or ():  # "shop: price: missing", "shop: size"
         yield text.partition(":")[0]
 
 
@@ -459,11 +457,11 @@ _COLUMNS: dict[str, Kind] = {
 
 class _ChangeLine(msgspec.Struct):
     url: str
-    settled_at: str
-    fetched_at: str | None
-    status: int | None
-    digest: str | None
-    warc: Place | None
+    settled_at: IsoTime | None = None
+    fetched_at: IsoTime | None = None
+    status: int | None = None
+    digest: str | None = None
+    warc: Place | None = None
     visit: str | None = None
     previous_visit: str | None = None
 
@@ -508,22 +506,21 @@ def export_changes(paths: Sequence[Path], since: float, out: Path, form: TableFo
 def _changes(paths: Sequence[Path], since: str) -> Iterator[FoundItem]:
     """The changes in the lines in `paths` since `since`, a time as in the lines. Raises UserError if no line says what a
     visit has found."""
-    has_visits = False
-    gone: set[int] = set()  # hashes of URLs and times of visits that found them gone
-    for path in line_files_among(paths):
-        try:
-            for line in (_change_decoder.decode(text) for text in lines_in(path) if b'"visit":"' in text):
-                has_visits |= line.visit is not None
-                was_gone = False
-                if line.visit == "gone":
-                    gone.add(hash((line.url, line.fetched_at)))
-                    was_gone = hash((line.url, line.previous_visit)) in gone
-                if line.visit in CHANGES and line.settled_at >= since and not was_gone:
-                    row = msgspec.structs.asdict(line)
-                    row |= place_columns(row.pop("warc"))
-                    whole = msgspec.json.encode({name: row[name] for name in _COLUMNS})
-                    yield FoundItem(line.url, whole, line.settled_at)
-        except (OSError, msgspec.MsgspecError) as error:
-            raise UserError(f"{path}: {reason_of(error, path)}") from error
+    files = line_files_among(paths)
+    visits = (line for path in files for line in decoded_lines(path, _change_decoder) if line.visit is not None)
+    has_visits, gone = False, set[int]()  # hashes of URLs and times of visits that found them gone
+    for line in visits:
+        has_visits = True
+        if line.visit == "gone":
+            gone.add(hash((line.url, line.fetched_at)))
     if not has_visits:
         raise UserError(f"no line in {', '.join(map(str, paths))} says what a visit has found: that needs [recrawl]")
+    for path in files:
+        for line in decoded_lines(path, _change_decoder):
+            was_gone = line.visit == "gone" and hash((line.url, line.previous_visit)) in gone
+            at = line.settled_at or line.fetched_at or ""
+            if line.visit in CHANGES and at >= since and not was_gone:
+                row = msgspec.structs.asdict(line)
+                row |= place_columns(row.pop("warc"))
+                whole = msgspec.json.encode({name: row[name] for name in _COLUMNS})
+                yield FoundItem(line.url, whole, at)

@@ -20,9 +20,9 @@ from typing import NamedTuple, get_args
 
 import msgspec
 
-from crawler.errors import UserError, reason_of
+from crawler.errors import UserError
 from crawler.page import BROKEN_OFF, Cut
-from crawler.sinks.lines import Place, Row, lines_in
+from crawler.sinks.lines import IsoTime, Place, Row, decoded_lines
 from crawler.sinks.reader import BrokenFraming, has_body, read_rows
 from politeness.usage import Usage
 
@@ -157,8 +157,8 @@ class _Line(msgspec.Struct):
     outcome: str | None = None
     reason: str | None = None
     status: int | None = None
-    settled_at: str | None = None
-    fetched_at: str | None = None
+    settled_at: IsoTime | None = None
+    fetched_at: IsoTime | None = None
     warc: Place | None = None
     usage: str | None = None
     depth: int | None = None
@@ -224,7 +224,4 @@ def unlinked(files: Iterable[Path]) -> set[str]:
 
 def _lines(files: Iterable[Path]) -> Iterator[_Line]:
     for path in files:
-        try:
-            yield from map(_decoder.decode, lines_in(path))
-        except (OSError, msgspec.MsgspecError, ValueError) as error:
-            raise UserError(f"{path}: {reason_of(error, path)}") from error
+        yield from decoded_lines(path, _decoder)

@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -46,6 +46,8 @@ from frontier.known_pages import KnownPage
 
 _url_of = attrgetter("url")
 
+_PACKED = tuple(LINES + end for end in (".gz", ".zst", ".bz2", ".xz", ".lz4", ".zip"))
+
 
 def iso_time(seconds: float, digits: int = 3) -> str:
     """`seconds` since 1970 in ISO 8601, in UTC, with at most six `digits` of the fraction. Rounded to microseconds as the
@@ -57,6 +59,10 @@ def iso_time(seconds: float, digits: int = 3) -> str:
 @lru_cache(maxsize=64)
 def _second(whole: int) -> str:
     return datetime.fromtimestamp(whole, UTC).isoformat()[:19]
+
+
+IsoTime = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[0-9.]*Z$")]
+"""A time as `iso_time` writes it. Other programs that copy lines may write others, which cannot be compared with it."""
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -314,6 +320,13 @@ def line_files(folder: Path) -> list[Path]:
     return open_and_finished(folder, (LINES,)) if folder.is_dir() else []
 
 
+def check_unpacked(path: Path) -> None:
+    """Raises UserError if `path`, or a file in this folder, has lines that somebody has compressed."""
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if packed := [one for one in files if one.name.endswith(_PACKED)]:
+        raise UserError(f"{packed[0]} is compressed, so its lines cannot be read: decompress it, or move it away")
+
+
 def has_lines(folder: Path, crawl: str) -> bool:
     return any(is_of(path, crawl) for path in line_files(folder))
 
@@ -338,7 +351,8 @@ class _Written(msgspec.Struct):
 def newest_line(folder: Path, url: str, crawl: str) -> dict[str, object] | None:
     """The line of the canonical `url` that `crawl` settled last. None if there is none, or no such folder."""
     start = b'{"url":' + msgspec.json.encode(url) + b","
-    found = ((path, line) for path in line_files(folder) for line in _lines_with(path, start))
+    decoder = msgspec.json.Decoder(dict[str, object])
+    found = ((path, line) for path in line_files(folder) for line in decoded_lines(path, decoder, start))
     lines = [line for path, line in found if not is_of_another(path, str(line.get("replica")), crawl)]
     return max(lines, key=lambda line: str(line.get("settled_at")), default=None)
 
@@ -349,17 +363,13 @@ def is_of_another(path: Path, replica: str, crawl: str) -> bool:
     return bool(is_named) and named != crawl
 
 
-def _lines_with(path: Path, start: bytes) -> Iterator[dict[str, object]]:
-    return (msgspec.json.decode(line) for line in lines_in(path) if line.startswith(start))
-
-
-def decoded_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
-    """The complete lines of the file `path`, decoded. Raises UserError for one that cannot be read."""
+def decoded_lines(path: Path, decoder: msgspec.json.Decoder[T], start: bytes = b"") -> Iterator[T]:
+    """The lines of the file `path` that begin with `start`, decoded. Raises UserError for one that cannot be read."""
     number = 0
     try:
         for line in lines_in(path):
             number += 1
-            if not line.isspace():
+            if line.startswith(start) and not line.isspace():
                 yield decoder.decode(line)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         place = f"{path}:{number}" if isinstance(error, ValueError) else str(path)
@@ -369,11 +379,11 @@ def decoded_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
 
 
 def lines_in(path: Path) -> Iterator[bytes]:
-    """The complete lines of the file `path`, finished or not."""
+    """The lines of the file `path`, the last one of an open file only if it is complete."""
     # Not mmap: a running replica may make an open file shorter.
     with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
         for line in lines:
-            if line.endswith(b"\n"):  # the last line may be incomplete
+            if line.endswith(b"\n") or not is_open(path):
                 yield readable(line)
 
 

@@ -104,7 +104,7 @@ class ItemTail:
             before = self._positions.get(file)
             at = begin = lines.seek(before.end if before is not None and before.is_in(lines) else 0)
             line = b""
-            while at < end and (read := lines.readline()).endswith(b"\n"):
+            while at < end and (read := lines.readline()) and (read.endswith(b"\n") or not is_open(path)):
                 begin, line, at = at, read, at + len(read)
                 found = items_of(readable(line), self._name)
                 items += found

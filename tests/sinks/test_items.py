@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import json
+import re
 import tracemalloc
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -26,7 +30,9 @@ from crawler.sinks.items import (
     types_of,
 )
 from crawler.sinks.parquet import write_parquet
+from crawler.sinks.postgres import ItemTail
 from tests.sinks.values import NOON, archived, archiving, exchange, page
+from tests.typed import Typed
 
 
 def item(name: str, /, **fields: object) -> Item:
@@ -248,6 +254,84 @@ async def test_a_page_that_is_gone_is_a_change_once(tmp_path: Path) -> None:
     assert found_since(NOON + 2 * 3_600) == ["back", "gone", "gone"]  # it was gone before
 
 
+async def test_a_page_that_stays_gone_is_no_change_whatever_the_names_of_the_files(tmp_path: Path) -> None:
+    """Replicas have random names, so the file with the first visit may be read last."""
+    async with archiving(tmp_path) as archive:
+        for number in (1, 2):
+            at = NOON + number * 3_600
+            made = exchange("a", b"", started_at=at)
+            await archive.write([page(made, visit="gone", settled_at=at + 1, previous_at=at - 3_600)])
+            await archive.settled()
+    path = lines_file(tmp_path)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(second)
+    path.with_name("z" + path.name).write_bytes(first)
+    done = export_changes([tmp_path], 0.0, tmp_path / "export", "jsonl")
+    assert [msgspec.json.decode(line)["settled_at"][11:13] for line in done.file.read_bytes().splitlines()] == ["15"]
+
+
+COPIES: dict[str, Callable[[bytes], bytes]] = {
+    "with spaces": lambda data: b"".join(json.dumps(json.loads(line)).encode() + b"\n" for line in data.splitlines()),
+    "sorted": lambda data: b"".join(
+        json.dumps(json.loads(line), sort_keys=True).encode() + b"\r\n" for line in data.splitlines()
+    ),
+    "without the last line end": lambda data: data[:-1],
+    "with blank lines": lambda data: data + b"\n\n",
+    "with null for missing data sets": lambda data: data.replace(b'"items":{', b'"items":{"none":null,'),
+}
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+async def test_lines_that_another_program_has_written_are_read(
+    tmp_path: Path, copied: Callable[[bytes], bytes]
+) -> None:
+    groups = [(item("shop", name="a"),), (), (item("shop", name="b"),)]
+    pages = [page(exchange(str(n), b"x"), items=items, visit="new") for n, items in enumerate(groups)]
+    await archived(tmp_path, pages)
+    path = lines_file(tmp_path)
+    path.write_bytes(copied(path.read_bytes()))
+    assert export_items([tmp_path], "shop", tmp_path / "out/shop.csv").items == 2
+    assert export_changes([tmp_path], 0.0, tmp_path / "out", "csv").changes == 3
+    (batch,) = ItemTail([tmp_path], "shop", {}).batches()
+    assert len(batch.items) == 2
+
+
+DAMAGED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "cut": (lambda data: data[: data.rindex(b'"link_count"')], ":3: Input data was truncated"),
+    "overwritten": (lambda data: data[: data.rindex(b"\n", 0, -1) + 1] + bytes(99), ":3: JSON is malformed"),
+    "number": (lambda data: data.replace(b'"b"', b"1e999"), ": an item of https://site.test/2 cannot be read: Number"),
+    "text": (
+        lambda data: data.replace(b'{"name":"b"}', b'"b"'),
+        ": an item of https://site.test/2 cannot be read: Exp",
+    ),
+    "times": (lambda data: re.sub(rb'(settled_at":"[^"]*)T', rb"\1 ", data), ":1: Expected `str` matching"),
+}
+
+
+@pytest.mark.parametrize(("damage", "said"), DAMAGED.values(), ids=DAMAGED)
+async def test_lines_that_cannot_be_read_are_named(
+    tmp_path: Path, damage: Callable[[bytes], bytes], said: str, typed: Typed
+) -> None:
+    await written(tmp_path / "crawl", (item("shop", name="a"),), (), (item("shop", name="b"),))
+    path = lines_file(tmp_path / "crawl")
+    path.write_bytes(damage(path.read_bytes()))
+    done = typed("export", "crawl", "--items", "shop")
+    assert done.code == 2
+    assert f"{path.name}{said}" in " ".join(done.err.split())
+    if "item" not in said:
+        for words in (("--changes", "--since", "1d"), ("--format", "markdown", "--out", "notes")):
+            assert f"{path.name}{said}" in " ".join(typed("export", "crawl", *words).err.split())
+
+
+async def test_compressed_lines_are_named(tmp_path: Path, typed: Typed) -> None:
+    await written(tmp_path / "crawl", (item("shop", name="a"),))
+    path = lines_file(tmp_path / "crawl")
+    path.with_name("b.pages.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    for words in (("--items", "shop"), ("--changes", "--since", "1d"), ("--format", "markdown", "--out", "notes")):
+        done = typed("export", "crawl", *words)
+        assert (done.code, "b.pages.jsonl.gz is compressed" in done.err) == (2, True), words
+
+
 async def test_open_files_are_read_up_to_their_last_complete_line(tmp_path: Path) -> None:
     await write_visits(tmp_path)
     path = lines_file(tmp_path)
@@ -367,3 +451,16 @@ async def test_if_the_latest_item_is_refused_the_one_before_is_written(tmp_path:
     rows = [msgspec.json.decode(line) for line in (tmp_path / "s.jsonl").read_bytes().splitlines()]
     assert [(row["k"], row["x"]) for row in rows] == [("b", 1), ("a", 2)]
     assert (done.items, done.refused_count) == (2, 1)
+
+
+async def test_a_whole_number_as_a_key_is_the_same_as_a_decimal_one(tmp_path: Path) -> None:
+    await archived(
+        tmp_path / "out",
+        [
+            page(exchange(str(n), b"x"), settled_at=NOON + n, items=(item("s", k=k, n=n),))
+            for n, k in enumerate((1, 1.0))
+        ],
+    )
+    export_items([tmp_path / "out"], "s", tmp_path / "s.jsonl", ["k"])
+    rows = [msgspec.json.decode(line) for line in (tmp_path / "s.jsonl").read_bytes().splitlines()]
+    assert [row["n"] for row in rows] == [1]
