@@ -200,6 +200,14 @@ Json = Annotated[Any, "what JSON has", _json]
 JsonDict = Annotated[Mapping[str, Any], "a dict of what JSON has", _json]
 """What becomes JSON, and comes back as it was."""
 
-Value = str | float | bool | None
-Values = Annotated[Value | Sequence[Value], "text, a number, True, False, None or a list of these"]
+_Field = str | float | bool | None
+_FIELD = "text, a number, True, False, None or a list of these"
+
+
+def _field(name: str, value: object) -> str | None:
+    wrong = f"{name} has to be {_FIELD}, not {_told(value)}"
+    return wrong if _problem(name, value, _Field | Sequence[_Field]) else None
+
+
+Values = Annotated[Any, _FIELD, _field]
 """The value of a field of a form."""

@@ -127,7 +127,8 @@ class Crawl:
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
     `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store. `keep_open`: do not end
     when nothing is left, but wait for `add` or another program to queue more, until `stop` or `finish`. `again`: fetch
-    the seeds also if an earlier run has, to find what is new there. Its attribute `stats` says what this run has settled
+    the seeds also if an earlier run has, to find what is new there. `cookies`: keep those of each origin, as a login needs
+    it: short for a table `{"cookies": True}` in `[[requests]]`. Its attribute `stats` says what this run has settled
     so far.
 
     As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others,
@@ -149,6 +150,7 @@ class Crawl:
         name: str = "crawl",
         keep_open: bool = False,
         again: bool = False,
+        cookies: bool = False,
     ) -> None:
         path = Path(settings) if isinstance(settings, (str, Path)) else None
         tables: dict[str, Any] = {}
@@ -157,6 +159,8 @@ class Crawl:
             tables = {name: dict(table) if isinstance(table, Mapping) else table for name, table in settings.items()}
         if max_pages is not None:
             tables["limits"] = {**tables.get("limits", {}), "max_pages": max_pages}
+        if cookies:
+            tables["requests"] = [*tables.get("requests", ()), {"cookies": True}]
         arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
         self._settings = load(path, tables, lambda name: arguments.get(name, "settings"))
         listed = [seeds] if isinstance(seeds, (str, Request)) else list(seeds)

@@ -8,6 +8,8 @@ nothing.
 from __future__ import annotations
 
 import asyncio
+import csv
+import io
 import json
 from collections.abc import Awaitable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
@@ -113,6 +115,13 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
             return msgspec.json.decode(self.body)
         except (msgspec.MsgspecError, UnicodeError):
             return plain(json.loads(self.body))
+
+    @checked
+    def csv(self, delimiter: str = ",", quotechar: str = '"') -> list[dict[str, Any]]:
+        """Return the rows of the body as CSV, by the names in its first row. What a row has beyond these is a list, by the
+        name `rest`, and what it lacks is None."""
+        rows = io.StringIO(self.text, newline="")
+        return list(csv.DictReader(rows, restkey="rest", delimiter=delimiter, quotechar=quotechar))
 
     @property
     def document(self) -> Document:
@@ -319,14 +328,15 @@ class Handle:
 
     @checked
     def push(self, name: str, item: object) -> Awaitable[None]:
-        """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or
-        a msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that
-        JSON does not have."""
-        made = encoded_item(name, item)
-        self._item_bytes += len(made.json)
-        if self._item_bytes > MAX_ITEM_BYTES:
+        """Add `item`, or each item of a list, to the data set `name`. It is a dict, or anything else that becomes a JSON
+        object: a dataclass, or a msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and
+        TypeError for a value that JSON does not have; then none is added."""
+        made = [encoded_item(name, one) for one in (item if isinstance(item, (list, tuple)) else [item])]
+        size = self._item_bytes + sum(len(one.json) for one in made)
+        if size > MAX_ITEM_BYTES:
             raise ValueError(f"the items of a page may have {MAX_ITEM_BYTES:,} bytes")
-        self._items.append(made)
+        self._item_bytes = size
+        self._items += made
         return _DONE
 
     @checked

@@ -11,10 +11,9 @@ async def login(page: ParsedPage, crawl: Handle) -> None:
 
 @router.handler(label="members")
 async def members(page: ParsedPage, crawl: Handle) -> None:
-    for text in page.select("div.quote span.text"):
-        await crawl.push("items", {"quote": text.text})
+    quotes = [{"quote": text.text} for text in page.select("span.text")]
+    await crawl.push("items", quotes)
     await crawl.enqueue(page.select("li.next a"), label="members")
 
 
-settings = {"requests": [{"cookies": True}]}
-Crawl("http://quotes.test/login", handlers=router, settings=settings).run()
+Crawl("http://quotes.test/login", handlers=router, cookies=True).run()

@@ -6,8 +6,8 @@ SEARCH = "http://quotes.test/search"
 
 @router.handler("/search$")
 async def found(page: ParsedPage, crawl: Handle) -> None:
-    for text in page.select("div.quote span.text"):
-        await crawl.push("items", {"quote": text.text})
+    quotes = [{"quote": text.text} for text in page.select("span.text")]
+    await crawl.push("items", quotes)
     await crawl.drop()
     if page.select("li.next"):
         number = page.payload.get("page", 1) + 1

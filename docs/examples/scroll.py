@@ -6,8 +6,7 @@ router = Router()
 @router.handler(content_type="application/json")
 async def quotes(page: ParsedPage, crawl: Handle) -> None:
     data = page.json()
-    for quote in data["quotes"]:
-        await crawl.push("items", {"quote": quote["text"]})
+    await crawl.push("items", [{"quote": quote["text"]} for quote in data["quotes"]])
     if data["has_next"]:
         await crawl.enqueue(f"?page={data['page'] + 1}")
 

@@ -28,7 +28,7 @@ async def test_items_and_links_are_collected_with_and_without_await() -> None:
         since: date
 
     handle = Handle()
-    handle.push("offers", Offer(9.5, date(2026, 1, 2)))
+    handle.push("offers", [Offer(9.5, date(2026, 1, 2))])
     await handle.push("other.offers", {"price": None})
     await handle.enqueue(["/a", Link("https://a.test/b")], priority=5)
     handle.enqueue("/c")
@@ -48,6 +48,7 @@ async def test_items_and_links_are_collected_with_and_without_await() -> None:
         ("../etc", {}, ValueError),
         ("", {}, ValueError),
         ("ok", ["no", "object"], ValueError),
+        ("ok", [{"a": 1}, None], ValueError),
         ("ok", {"what": object()}, TypeError),
         ("ok", {"huge": "x" * (9 << 20)}, ValueError),
     ],
@@ -57,6 +58,15 @@ def test_an_item_that_cannot_be_written_is_refused_at_once(name: str, item: obje
     with pytest.raises(error):
         handle.push(name, item)
     assert handle.result().items == ()
+
+
+def test_the_rows_of_a_table_are_items() -> None:
+    found = ParsedPage.of(page(exchange("a", b"a;b\r\n1;'x\r\ny'\r\n2\r\n3;4;5\r\n")))
+    rows = [{"a": "1", "b": "x\r\ny"}, {"a": "2", "b": None}, {"a": "3", "b": "4", "rest": ["5"]}]
+    assert found.csv(";", quotechar="'") == rows
+    handle = Handle()
+    handle.push("rows", found.csv(";", quotechar="'"))
+    assert [item.fields for item in handle.result().items] == rows
 
 
 def test_links_are_taken_in_each_form_and_what_has_none_is_skipped() -> None:
