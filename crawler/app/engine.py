@@ -479,7 +479,7 @@ class Engine:
             if control.limit:
                 self._end(control.limit)
             self.leases.set_paused(control.paused)
-            self.peers.is_paused = control.paused
+            self.peers.is_paused = control.paused or self.committer.lacks_room
             await self.extra.make_way(control.wanted)
             await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
             await self._deps.clock.sleep(period_s(min(1.0, self._local.interval), self.replicas()))

@@ -299,8 +299,8 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     ] = 0
     max_time: Annotated[
         NotNegative,
-        "Seconds after which the crawl ends. Time in which no replica runs, or all are paused, does not count. The crawl "
-        "ends up to two seconds later. 0: no limit.",
+        "Seconds after which the crawl ends. Time in which no replica runs, or all are paused or wait for room on "
+        "their disks, does not count. The crawl ends up to two seconds later. 0: no limit.",
     ] = 0.0
     max_bytes: Annotated[
         Count,

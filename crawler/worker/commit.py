@@ -314,7 +314,7 @@ class Committer:
         self.stand_in: StandIn = nullcontext
         """While its block runs, another worker uses the slot of the one that waits in it."""
         self._parked = Group()  # for nodes that are away
-        self._lacks_room = False  # the sink has none
+        self.lacks_room = False  # the sink has none
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
         self._forgotten_runs: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
@@ -352,7 +352,7 @@ class Committer:
         that are fetched again if that outlasts the lease are at most those of the requests in flight."""
         shard = leased.lease.shard
         if (
-            self._lacks_room
+            self.lacks_room
             or self._retry.is_away
             or self._retry.is_shard_away(shard)
             or self._late_nodes[self._retry.node_of(shard)] > 0
@@ -554,12 +554,12 @@ class Committer:
                 try:
                     return await call()
                 except SinkFull as error:
-                    self._lacks_room = True
+                    self.lacks_room = True
                     self._runtime.events.emit(SinkBlocked(str(error)))
                     await self._runtime.clock.sleep(wait_s)
                     wait_s = min(wait_s * 2, 30.0)
         finally:
-            self._lacks_room = False
+            self.lacks_room = False
 
     async def _settle(self, group: SettlingGroup) -> bool:
         """Settle what is not settled. Returns whether the group is complete: always on a single server. On a cluster,
