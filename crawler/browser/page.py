@@ -168,10 +168,6 @@ class OpenPage:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        if self._outcome == "crashed":  # its process alone
-            with contextlib.suppress(PipeError, TimeoutError):
-                async with asyncio.timeout(SCRIPT_S):
-                    await self._close()
         return Rendered(
             self._outcome,
             loop.time() - self._began,
@@ -234,12 +230,8 @@ class OpenPage:
             self._html, self._url = snapshot["html"].encode(errors="replace"), snapshot["url"]
         if self._takes_screenshot:
             await self._take_screenshot()
-        await self._close()
-
-    async def _close(self) -> None:
-        if self._context:
-            await self._pipe.call("Target.disposeBrowserContext", {"browserContextId": self._context})
-            self.is_reusable = True
+        await call("Target.disposeBrowserContext", {"browserContextId": self._context})
+        self.is_reusable = bool(self._html)  # what kept this page from its DOM may keep all others
 
     async def _settled(self, quiet_s: float, most_s: float) -> None:
         """Wait until no request was made for `quiet_s` and the page has nothing to do, for `most_s` at most. On a busy

@@ -86,7 +86,7 @@ class Renderer:
         chromium.pages += 1
         try:
             rendered = await page.render()
-            if rendered.outcome != "memory":  # the page's own fault
+            if rendered.outcome in ("done", "hung", "gone"):  # others are the page's own fault
                 self._latest.append(not page.is_reusable)
             if sum(self._latest) >= MAX_KILLED:
                 self._open_breaker(f"{sum(self._latest)} of the last {len(self._latest)} pages ended their browser")

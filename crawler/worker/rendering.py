@@ -153,7 +153,7 @@ class PageRendering:
         entry, body = turn.entry, decoded()
         words, words_of_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
         gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
-        asked = (extra.exchange.url for extra in extras if extra.kind in _DATA_KINDS)
+        asked = (extra.exchange.url for extra in extras if extra.kind == "xhr")
         data = data_traits(url for url in asked if domain_of(host_of(url)) == entry.domain)
         turn.leased.learnt = self._choice.learn(entry, rendered.why, gained, self._traits_of(entry, body), data)
 
@@ -245,7 +245,6 @@ def united(
 
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})")
-_DATA_KINDS = frozenset({"xhr", "fetch"})
 _KEPT_KINDS = frozenset({"script", "stylesheet", "font", "image"})
 
 

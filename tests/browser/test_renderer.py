@@ -262,6 +262,25 @@ async def test_a_page_cannot_load_more_than_its_limits() -> None:
         assert (await v.renderer.render(exchange, refuse)).refused == {"robots": 2}
 
 
+def send(sign: signal.Signals, pids: list[int], part: str) -> None:
+    """Send `sign` to those of `pids` that are a `part` of a browser."""
+    for pid in pids:
+        words = command(pid)
+        type_ = words.partition("--type=")[2].partition(" ")[0] or "browser"
+        if words.startswith(find_browser()) and type_ == part:
+            os.kill(pid, sign)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+async def test_a_browser_that_opens_no_more_pages_is_replaced(sign: signal.Signals) -> None:
+    async with visitor() as v:
+        await v.visit("/simple")
+        send(sign, running(v.renderer), "zygote")
+        assert (await v.visit("/simple")).outcome in ("crashed", "gone", "hung", "time")
+        assert (await v.visit("/simple")).outcome == "done"
+
+
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("part", ["browser", "renderer"])
 async def test_a_killed_or_stopped_process_costs_one_page(sign: signal.Signals, part: str) -> None:
@@ -270,11 +289,7 @@ async def test_a_killed_or_stopped_process_costs_one_page(sign: signal.Signals, 
         rendering = asyncio.create_task(v.visit("/hanging-script"))
         await v.is_hanging()
         pids = running(v.renderer)
-        for pid in pids:
-            words = command(pid)
-            type_ = words.partition("--type=")[2].partition(" ")[0] or "browser"
-            if words.startswith(find_browser()) and type_ == part:
-                os.kill(pid, sign)
+        send(sign, pids, part)
         rendered = await rendering
         assert rendered.outcome in ("crashed", "gone", "hung", "time")
         assert rendered.elapsed < limits.time_s + GRACE_S + 10
