@@ -156,7 +156,7 @@ def test_pages_that_no_links_lead_to_are_found(
 def test_a_page_whose_links_may_be_missing_keeps_those_before(cut: str, tmp_path: Path) -> None:
     (file := tmp_path / "x.pages.jsonl").write_bytes(
         lines(("", 0, 200, ["a"]), ("a", 1, 200, []))
-        + lines(("", 0, 200, []), fetched_at="2026-09-22T00:00Z", cut=[cut])
+        + lines(("", 0, 200, []), fetched_at="2026-09-22T00:00:00Z", cut=[cut])
     )
     assert unlinked([file]) == set()
 
