@@ -139,8 +139,10 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     else:
         by = "trafilatura"
         article, is_completed = _pruned(whole, text)
-        if is_markdown or is_completed:
+        if is_markdown:
             text = _written(article, is_markdown)
+        elif is_completed:
+            text = max(text, _written(article, is_markdown), key=_size)
     if not text.strip():
         by, text = "body", _written(whole, is_markdown)
     if not text.strip():
