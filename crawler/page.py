@@ -84,7 +84,7 @@ Cut = Literal[
 - `decoded`: the decompressed body is longer than `limits.max_decoded`
 - `coding`: the body could not be decompressed completely
 - `links`: the page has more links than `limits.max_links`, or longer ones than `limits.max_link_bytes` in all;
-  or it has more than a million tags, and only its tree tells which are links
+  or it has millions of tags, of which only the first ones are read
 - `sitemap`: the sitemap or feed breaks off, declares entities, or has too many or too long entries
 - `unread`: parsing exceeded the time or memory limit of a document
 - `budget`: its text was not extracted, because that of earlier pages of the domain took too long

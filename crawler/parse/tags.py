@@ -98,6 +98,10 @@ _MARKS = b"\t\n\f\r \"#&'-/<"
 """Every step of the expression consumes one of these bytes. All other bytes cost 1 to 2 ns each."""
 
 
+_MATCHED = 7_000_000
+"""Bytes of a page that cannot have too many tags for the expression, whose first part is read if it had too many."""
+
+
 class TakesLong(Exception):
     """Reading a page would hold up the event loop."""
 
@@ -122,8 +126,12 @@ def _scan(page: bytes, obey_nofollow: bool, is_inline: bool) -> Tags:
     if b"\0" not in page:  # a NUL means something else in each state of the tokenizer
         try:
             tags = _classify(_find(page, obey_nofollow))
-        except pcre2.LibraryError:  # PCRE2 limits the steps of one match: three million attributes are too many
-            tags = None
+        except pcre2.LibraryError:  # PCRE2 limits the steps of one match: 2.5 million tags without a link are too many
+            if len(page) > _MATCHED:
+                tags = _scan(page[:_MATCHED], obey_nofollow, is_inline)
+                tags.is_cut = True
+            else:  # or as many attributes of one tag
+                tags = None
         if tags is not None:
             return tags
     if is_inline and len(page) > INLINE_TREE:
