@@ -59,7 +59,7 @@ def checked(function: F) -> F:
                 hint = eval(written, function.__globals__)  # what the module says itself
             except NameError:
                 continue
-            if get_origin(hint) is not Unpack:
+            if get_origin(hint) is not Unpack and hint not in (Any, object):
                 found[name] = _Hint(hint, frozenset(one for one in _members(hint) if isinstance(one, type)) - {float})
         return found
 
@@ -68,22 +68,22 @@ def checked(function: F) -> F:
         known = hints()
         taken = list(arguments)
         for at, name in enumerate(positional[: len(taken)]):
-            if name in known:
-                taken[at] = _taken(name, taken[at], known[name])
+            hint = known.get(name)
+            if hint is not None and type(taken[at]) not in hint.enough:
+                taken[at] = _taken(name, taken[at], hint.type)
         for name, value in named.items():
-            if hint := known.get(name) or known.get(others):
-                named[name] = _taken(name, value, hint)
+            hint = known.get(name) or known.get(others)
+            if hint is not None and type(value) not in hint.enough:
+                named[name] = _taken(name, value, hint.type)
         return function(*taken, **named)
 
     return cast(F, call)
 
 
-def _taken(name: str, value: Any, hint: _Hint) -> Any:
-    if type(value) in hint.enough:
-        return value
+def _taken(name: str, value: Any, hint: Any) -> Any:
     if isinstance(value, Iterator):
         value = list(value)
-    check(name, value, hint.type)
+    check(name, value, hint)
     return value
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import click
 import pytest
 
-from crawler import Crawl, Outcome
+from crawler import Crawl, Outcome, ParsedPage
 from crawler.cli.main import app
 from crawler.settings.load import load
-from crawler.testing import page, run_handler
+from crawler.testing import Result, page, run_handler
 from tests.sinks.test_upload import Contents, bucket, s3, server  # noqa: F401 - fixtures
 from tests.spiders.rows import handlers, of_handlers, of_programs, rows
 from tests.spiders.server import Sites
@@ -24,8 +24,10 @@ async def test_rows_of_handlers(tmp_path: Path) -> None:
     """Each runs for a page of its own. What ends the crawl or the page runs without a server."""
     names: dict[str, Any] = {}
     exec(of_handlers(), names)
-    rest = {}
-    settings = {"replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out"), "interval": 0.3}}
+    rest: dict[str, Result] = {}
+    settings: dict[str, Any] = {
+        "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out"), "interval": 0.3}
+    }
     settings |= {"politeness": {"delay": 0}, "scope": {"max_depth": 0}}
     with Sites() as sites:
         settings["fetch"] = {"host_map": sites.host_map(*HOSTS)}
@@ -35,7 +37,7 @@ async def test_rows_of_handlers(tmp_path: Path) -> None:
                     rest[code] = run_handler(names["router"], page(url, label=f"row_{number}"))
                 else:
                     assert await crawl.add(url, label=f"row_{number}") == 1, code
-            pages = {}
+            pages: dict[str, ParsedPage] = {}
             async for settled in crawl:
                 pages[settled.label] = settled
                 if len(pages) == len(handlers()) - len(rest):
