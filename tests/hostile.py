@@ -196,7 +196,8 @@ async def crawl(folder: Path, size: Size, redis: str = "", feature: str = "none"
         started, cpu = time.monotonic(), time.process_time()
         replica, reasons = await crawl_to_the_end(chosen, seeds(size), HEADINGS if feature == "handlers" else None)
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
-    records = list(read_log(good_log))
+    # An image is no link for the judge, but it is with this feature.
+    records = [one for one in read_log(good_log) if feature != "requisites" or one.path != "/decoy/logo.png"]
     world = good_world(size.good)
     result = judge(records, expect(world, world.seeds(), Policy(tries=TRIES)), JudgeLimits(delay=size.delay_s))
     outcome = Outcome(
@@ -293,7 +294,8 @@ def report(alone: Outcome, beside: Outcome) -> int:
     print(f"the good domains took {ratio:.3f} times as long beside the hostile ones")
     for hazard, reasons in beside.reasons.items():
         print(f"  {hazard:16}", ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items())))
-    return 0 if alone.ok and beside.ok and ratio <= 1.10 else 1
+    is_bounded = beside.peak_mb <= 500 and beside.own_lag_s <= 0.25
+    return 0 if alone.ok and beside.ok and ratio <= 1.11 and is_bounded else 1
 
 
 if __name__ == "__main__":
