@@ -95,8 +95,8 @@ def doctor(as_json: bool) -> None:
         sys.exit(1)
 
 
-async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> list[Finding]:
-    """Run all checks. `wall`: the wall clock, in seconds since 1970. Failures are returned as findings, not raised."""
+async def examine(settings: Settings) -> list[Finding]:
+    """Run all checks. Failures are returned as findings, not raised."""
     local = settings.replica
     findings = [
         files(local),
@@ -124,7 +124,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
             if not nodes:
                 findings += standby(await store.info("replication"), await store.setting("min-replicas-to-write"))
             findings.append(queues(await store.setting("zset-max-listpack-value")))
-            findings.append(await clock(store.time_ms, wall))
+            findings.append(await clock(store.time_ms, time.time))
             findings.append(await round_trip(store))
             if nodes:
                 findings += [*named_nodes(await store.silent_hosts()), *compare(nodes, settings.frontier.replicas_ack)]

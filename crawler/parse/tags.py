@@ -192,13 +192,14 @@ _COMMON_LINK = f'a{_QUOTED}[{SPACE}]++()href="(?:#[^"]*+"{_ATTRIBUTES}>{_SKIP}|{
 documentation lead to a part of the same page, and are skipped."""
 
 
-def _has_word(word: str, quote: str) -> str:
-    return f"{quote}(?:[{SPACE}]*+(?!{word}[{SPACE}{quote}])[^{SPACE}{quote}]++)*+[{SPACE}]*+{word}[{SPACE}{quote}]"
+def _has_nofollow(quote: str) -> str:
+    word = f"nofollow[{SPACE}{quote}]"
+    return f"{quote}(?:[{SPACE}]*+(?!{word})[^{SPACE}{quote}]++)*+[{SPACE}]*+{word}"
 
 
 _SAYS_NOFOLLOW = (
     f"{_OTHER_ATTRIBUTES % 'rel'}rel{EQUALS}"
-    rf"""(?:{_has_word("nofollow", '"')}|{_has_word("nofollow", "'")}|nofollow(?=[{SPACE}>]))"""
+    rf"""(?:{_has_nofollow('"')}|{_has_nofollow("'")}|nofollow(?=[{SPACE}>]))"""
 )
 
 _DRAWING = _tag(

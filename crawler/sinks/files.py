@@ -289,10 +289,10 @@ def volume_of(path: Path) -> str:
     return "" if not suffix or is_open(path) else path.name.removesuffix(suffix)
 
 
-def check_output_folder(folder: Path, option: str = "--out") -> None:
-    """Raises UserError if `folder` can neither be written nor created. `option`: the one that names the folder."""
+def check_output_folder(folder: Path) -> None:
+    """Raises UserError if `folder` can neither be written nor created."""
     if reason := obstacle(folder):
-        raise UserError(f"cannot write in {folder}: {reason}; choose another folder with {option}")
+        raise UserError(f"cannot write in {folder}: {reason}; choose another folder with --out")
 
 
 def obstacle(folder: Path) -> str:
