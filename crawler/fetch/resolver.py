@@ -177,7 +177,7 @@ CONTROL_INTERVAL_S = 3.0
 
 WITNESSES = 3
 """Hosts of so many other domains that had addresses are asked for before the DNS is taken to know no host. If there are
-fewer, `CONTROL_DOMAIN` is asked for, too; if there are none, so many domains have to be unknown."""
+fewer, `CONTROL_DOMAIN` is asked for, too."""
 
 VANISHING_S = 900.0
 """A host that had an address this recently is not yet taken to be gone. Internal hosts vanish with a VPN, public ones
@@ -324,14 +324,15 @@ class Resolver(AbstractResolver):
             kind = await self._failure_kind(began)
         elif kind is not FailureKind.MACHINE:
             is_unknown = kind is FailureKind.NO_SUCH_HOST
-            if (is_unknown and began - found_at < VANISHING_S) or not await self._knows_others(host, is_unknown):
+            if (is_unknown and began - found_at < VANISHING_S) or not await self._knows_others(host):
                 kind, detail = FailureKind.OUR_DNS, f"{detail}, which a DNS that fails says of all hosts"
             else:
                 kept_s = self._settings.negative_ttl_s
         return _CacheEntry(self._clock.monotonic() + kept_s, found_at, failure=(kind, detail))
 
-    async def _knows_others(self, host: str, is_unknown: bool) -> bool:
-        """Return whether the DNS, which does not know `host` or has only forbidden addresses, still knows others."""
+    async def _knows_others(self, host: str) -> bool:
+        """Return whether the DNS, which does not know `host` or has only forbidden addresses, still knows others. True if it
+        has known none: a network without names of others is usual, and its own hosts may be named by address."""
         domain, witnesses = domain_of(host), dict[str, str]()
         for other, entry in reversed(self._known.items()):
             if entry.found_at > -math.inf and domain_of(other) != domain:
@@ -345,8 +346,7 @@ class Resolver(AbstractResolver):
                     with contextlib.suppress(FetchFailed):
                         self._judged(name, await self._lookup.lookup(name, anew=True))
                         return True
-        failed = {domain_of(other) for other, entry in self._known.items() if entry.failure}
-        return not witnesses and not (is_unknown and len(failed | {domain}) >= WITNESSES)
+        return not witnesses
 
     async def _failure_kind(self, began: float) -> FailureKind:
         """Whose fault it is that the DNS has failed in a look-up that began at `began`."""

@@ -248,14 +248,10 @@ async def test_a_host_that_has_just_had_an_address_is_not_yet_gone() -> None:
     assert await _kinds(resolver, clock, "intranet.example", 2) == [OURS, GONE]
 
 
-@pytest.mark.parametrize(("control", "kinds"), [(PUBLIC, [GONE] * 3), (GONE, [GONE, GONE, OURS])])
-async def test_if_nothing_was_found_yet_most_domains_have_to_be_unknown(
-    control: DnsAnswer | FailureKind, kinds: list[FailureKind]
-) -> None:
-    lookup = ScriptedLookup(GONE)
-    lookup.answers_for[CONTROL_DOMAIN] = control
-    resolver = _resolver(lookup)
-    assert [await _kind(resolver, f"{name}.example") for name in "abc"] == kinds
+async def test_a_dns_that_has_known_no_host_is_believed() -> None:
+    """As in a closed network whose hosts are named by their addresses."""
+    resolver = _resolver(ScriptedLookup(GONE))
+    assert [await _kind(resolver, f"{name}.example") for name in "abcd"] == [GONE] * 4
 
 
 async def test_the_cache_forgets_the_oldest_answer() -> None:
