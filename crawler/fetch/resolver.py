@@ -331,8 +331,8 @@ class Resolver(AbstractResolver):
         return _CacheEntry(self._clock.monotonic() + kept_s, found_at, failure=(kind, detail))
 
     async def _knows_others(self, host: str) -> bool:
-        """Return whether the DNS, which does not know `host` or has only forbidden addresses, still knows others. True if it
-        has known none: a network without names of others is usual, and its own hosts may be named by address."""
+        """Return whether the DNS, which does not know `host` or has only forbidden addresses, still knows others. True if
+        it has known none: a closed network may have no names, and its hosts are called by their addresses."""
         domain, witnesses = domain_of(host), dict[str, str]()
         for other, entry in reversed(self._known.items()):
             if entry.found_at > -math.inf and domain_of(other) != domain:
