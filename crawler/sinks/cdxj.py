@@ -31,7 +31,7 @@ from crawler.http_head import parse_head
 from crawler.logs import log
 from crawler.page import Exchange
 from crawler.sinks.files import OPEN_SUFFIX, whole_file
-from crawler.sinks.reader import BrokenFraming, placed, read_head, records_in, target_of
+from crawler.sinks.reader import BrokenFraming, placed, read_head, records_in, seconds_of, target_of
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
@@ -89,7 +89,7 @@ class Indexed(NamedTuple):
         http = read[0] if read is not None else None
         return cls(
             url=target_of(record),
-            seconds=record.record_date.timestamp() if record.record_date else 0.0,
+            seconds=seconds_of(headers.get("WARC-Date")) or 0.0,
             status=str(http.status or "") if http else "",
             content_type=(http.get(b"content-type") or "") if http else "",
             digest=headers.get("WARC-Payload-Digest") or "",

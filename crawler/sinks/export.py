@@ -280,6 +280,7 @@ def _export_markdown(
                 _leave_out_noindex(total, visits)
             missing = {url for url, body in bodies.items() if body is not None and url not in total.files}
             files_of_pages = {url: path for url, path in total.files.items() if path is not None}
+            total.rows = len(files_of_pages)
             kept, total.removed = remove_others(out, bodies.keys() - missing, files_of_pages)
             known = kept | files_of_pages
             for path in files_of_pages.values():
@@ -296,7 +297,6 @@ def _leave_out_noindex(total: Exported, visits: LastVisits) -> None:
     """Make no file of pages of which the last response says noindex, but not the one with their body."""
     for url in [url for url, path in total.files.items() if path is not None and visits.is_noindex(url)]:
         total.files[url] = None
-        total.rows -= 1
         total.unindexed += 1
 
 
@@ -320,7 +320,6 @@ def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan)
             if written is None:
                 done.left_out += has_content(page, False)  # others, such as style sheets, have no text
             else:
-                done.rows += 1
                 done.files[url] = written
     return done
 

@@ -45,7 +45,8 @@ def draft(page: Page, visit: str, drafts: Path, out: Path) -> Path | None:
         "canonical": page.canonical,
     }
     lines = [f"{name}: {_quoted(value)}\n" for name, value in fields.items() if value or name == "title"]
-    lines.append(f"fetched: {iso_time(page.exchange.started_at)}\n")
+    if page.exchange.started_at:  # known
+        lines.append(f"fetched: {iso_time(page.exchange.started_at)}\n")
     if visit:
         lines.append(f"visit: {visit}\n")
     path = _path(page, out)

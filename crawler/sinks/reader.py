@@ -18,7 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from http import HTTPStatus
 from io import BytesIO
@@ -283,18 +283,24 @@ def target_of(record: WarcRecord, field: str = "WARC-Target-URI") -> str:
 
 
 def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
-    """The HTTP head of `record`, and the bytes of the body read with it. None if the record is not an HTTP message."""
+    """The HTTP head of `record`, and the bytes of the body read with it. None if the record is not an HTTP message.
+    Interim responses before the final one (RFC 9110 15.2), which some tools store with it, are left out."""
     if not (record.headers.get("Content-Type") or "").lower().startswith("application/http"):
         return None
-    block = b""
+    block, searched, interim = b"", 0, None
     while True:
+        if interim is not None and not b"HTTP/".startswith(block[:5]):
+            return interim, block
+        if end := HEAD_END.search(block, searched):
+            head, block, searched = parse_head(block[: end.end()]), block[end.end() :], 0
+            if head.status not in _INTERIM:
+                return head, block
+            interim = head
+            continue
         step = record.reader.read(_STEP)
-        searched, block = max(0, len(block) - 2), block + step
-        end = HEAD_END.search(block, searched)
-        if end is not None:
-            return parse_head(block[: end.end()]), block[end.end() :]
         if not step or len(block) >= _LONGEST_HEAD:
-            return parse_head(block), b""
+            return (interim if interim and not block else parse_head(block)), b""
+        searched, block = max(0, len(block) - 2), block + step
 
 
 def dechunked(body: bytes) -> tuple[bytes, bool]:
@@ -317,6 +323,7 @@ def dechunked(body: bytes) -> tuple[bytes, bool]:
             return b"".join(parts), False
 
 
+_INTERIM = frozenset({*range(100, 200)} - {HTTPStatus.SWITCHING_PROTOCOLS})
 _LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _COUNT = re.compile(r" ([0-9]{1,9})(?=,|$)")
@@ -576,7 +583,7 @@ def _response(record: WarcRecord) -> _Response | _Fetched | None:
     truncated = headers.get("WARC-Truncated") or (None if is_complete or is_cut else "disconnect")
     if headers.get("WARC-Segment-Number"):  # the rest is in other records, which are not read
         truncated = truncated or "unspecified"
-    started_at = _date(headers.get("WARC-Date"))
+    started_at = seconds_of(headers.get("WARC-Date"))
     exchange = Exchange(
         url=url.href,
         status=http.status,
@@ -586,7 +593,7 @@ def _response(record: WarcRecord) -> _Response | _Fetched | None:
         response_head=b"",
         body=body,
         address=headers.get("WARC-IP-Address") or "",
-        started_at=datetime.fromisoformat(started_at).timestamp() if started_at else 0.0,
+        started_at=started_at or 0.0,
         elapsed=_seconds(headers.get("X-Crawler-Elapsed")) or 0.0,
         first_byte=0.0,
         truncated=truncated if has_body else None,
@@ -618,9 +625,9 @@ def _response(record: WarcRecord) -> _Response | _Fetched | None:
 
 def _referred(record: WarcRecord) -> tuple[str, float] | None:
     """The URL and time of the response to which a revisit record refers, None if it does not say."""
-    url, date = target_of(record, "WARC-Refers-To-Target-URI"), _date(record.headers.get("WARC-Refers-To-Date"))
+    url, date = target_of(record, "WARC-Refers-To-Target-URI"), seconds_of(record.headers.get("WARC-Refers-To-Date"))
     with contextlib.suppress(BadUrl):
-        return (canonicalize(url, None).href, datetime.fromisoformat(date).timestamp()) if url and date else None
+        return (canonicalize(url, None).href, date) if url and date is not None else None
     return None
 
 
@@ -679,9 +686,21 @@ def _sum(counts: str) -> int:
 
 def _date(text: str | None) -> str | None:
     """The date `text` as in rows, None if it is none, or beyond the years 1 to 9999 in UTC."""
+    seconds = seconds_of(text)
+    return iso_time(seconds) if seconds is not None else None
+
+
+def seconds_of(text: str | None) -> float | None:
+    """The date `text` in seconds since 1970, None as in `_date`. It may have reduced precision (WARC 1.1 5.4), and others
+    leave out the zone, which is UTC, or write 14 digits, as in an index."""
+    text = (text or "").strip()
+    if len(text) in (4, 7):
+        text += "-01-01"[len(text) - 4 :]
+    elif len(text) == 14 and text.isdecimal():
+        text = f"{text[:8]}T{text[8:]}"
     try:
-        date = datetime.fromisoformat(text or "")
-        return iso_time(date.timestamp()) if date.tzinfo else None
+        date = datetime.fromisoformat(text)
+        return date.replace(tzinfo=date.tzinfo or UTC).astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
         return None
 

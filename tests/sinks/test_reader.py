@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -549,6 +550,58 @@ def test_a_date_of_others_that_cannot_be_read_is_unknown(tmp_path: Path, date: b
     if form == "jsonl":
         rows = [(row["url"], row["fetched_at"], row["previous_visit"]) for row in readers.lines(tmp_path / "out")]
         assert rows == [("http://a.test/a", None, None), ("http://a.test/b", "2026-09-21T14:13:20.000Z", None)]
+
+
+DATES = {
+    b"2014": "2014-01-01T00:00:00.000Z",
+    b"2014-03": "2014-03-01T00:00:00.000Z",
+    b"2014-03-04": "2014-03-04T00:00:00.000Z",
+    b"2014-03-04T05:06Z": "2014-03-04T05:06:00.000Z",
+    b"2014-03-04T05:06:07": "2014-03-04T05:06:07.000Z",
+    b"20140304050607": "2014-03-04T05:06:07.000Z",
+    b"2014-03-04T05:06:07.123456789Z": "2014-03-04T05:06:07.123Z",
+}
+
+
+def test_dates_may_have_any_precision_and_no_zone(tmp_path: Path, typed: Typed) -> None:
+    """WARC 1.1 5.4. The index and Markdown files have the same date."""
+    records = [their_record(str(n), b"<p>text").replace(b"2026-09-21T14:13:20Z", date) for n, date in enumerate(DATES)]
+    (tmp_path / "theirs.warc").write_bytes(b"".join(records))
+    assert typed("export", "theirs.warc").code == 0
+    assert [row["fetched_at"] for row in readers.lines(tmp_path / "export")] == list(DATES.values())
+    index = lines_of(b"".join(records), "theirs.warc", 0)
+    digits = [re.sub(r"\D", "", date)[:14] for date in DATES.values()]
+    assert [line.split()[1].decode()[:14] for line in index] == digits
+    years = [their_record("a", b"<p>in " + year).replace(b"2026-09-21T14:13:20Z", year) for year in (b"2013", b"2012")]
+    unknown = their_record("b", b"<p>text").replace(b"2026-09-21T14:13:20Z", b"soon")
+    (tmp_path / "theirs.warc").write_bytes(b"".join([*years, unknown, unknown]))
+    done = typed("export", "theirs.warc", "--format", "markdown", "--out", "notes")
+    assert (done.code, done.out) == (0, "2 files from 1 WARC file in notes/\n")
+    texts = ["".join(path.read_text().splitlines(True)[3:]) for path in sorted((tmp_path / "notes").rglob("*.md"))]
+    assert texts == ["fetched: 2013-01-01T00:00:00.000Z\n---\n\nin 2013\n", "---\n\ntext\n"]
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>text"
+INTERIM = {
+    b"HTTP/1.1 100 Continue\r\n\r\n" + OK: (200, "text"),
+    b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * 3 + OK: (200, "text"),
+    b"HTTP/1.1 103 Early Hints\r\nLink: </" + b"a" * 16_330 + b">\r\n\r\n" + OK: (200, "text"),
+    b"HTTP/1.1 100 Continue\r\nContent-Type: text/html\r\n\r\n<p>text\n\nmore": (100, "text more"),
+    b"HTTP/1.1 101 Switching Protocols\r\nContent-Type: text/html\r\n\r\n<p>text": (101, "text"),
+    b"HTTP/1.1 100 Continue\r\n\r\n": (100, None),
+}
+
+
+def test_interim_responses_before_the_final_one_are_left_out(tmp_path: Path, typed: Typed) -> None:
+    replaced = re.compile(rb"Content-Length: \d+\r\n\r\n.*\r\n\r\n", re.DOTALL)
+    (tmp_path / "theirs.warc").write_bytes(
+        b"".join(
+            replaced.sub(lambda _, block=block: b"Content-Length: %d\r\n\r\n%b\r\n\r\n" % (len(block), block), record)  # type: ignore[misc]
+            for record, block in ((their_record("a", b""), block) for block in INTERIM)
+        )
+    )
+    assert typed("export", "theirs.warc", "--text", "text").code == 0
+    assert [(row["status"], row["text"]) for row in readers.lines(tmp_path / "export")] == list(INTERIM.values())
 
 
 LONGER_BY = (5, 100, 9_000)  # up to 4, only the line ends after it
