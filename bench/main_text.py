@@ -2,7 +2,7 @@
 
     python -m bench.main_text FOLDER
 
-FOLDER has a checkout of scrapinghub/article-extraction-benchmark, or of adbar/trafilatura. Last result: F1 0.959 and 0.916
+FOLDER has a checkout of scrapinghub/article-extraction-benchmark, or of adbar/trafilatura. Last result: F1 0.956 and 0.916
 (docs/explanation/main-text.md).
 """
 

@@ -438,7 +438,8 @@ def _pruned(whole: Element, text: str) -> tuple[Element, bool]:
     lacks; and whether it has lists or headings with links that `text` lacks, between its blocks."""
     wanted, at, total = _key(text), 0, 0
     headings = set(whole.select(_HEADINGS))
-    lists = {part for part in _outermost(whole.select("ul, ol, dl")) if 5 * _prose(part) >= 4 * _length(part)}
+    found = (_with_wrapper(part) for part in _outermost(whole.select("ul, ol, dl")))
+    lists = {part for part in found if 5 * _prose(part) >= 4 * _length(part)}
     unsure: list[tuple[Element, list[Text]]] = []
     lengths: dict[Node, int] = {}
     for block in list(_blocks(whole)):
@@ -478,6 +479,12 @@ def _pruned(whole: Element, text: str) -> tuple[Element, bool]:
         article = cast("Element", article.parent)
     _remove_empty(article, lengths)
     return article, is_completed
+
+
+def _with_wrapper(part: Element) -> Element:
+    """The `div` that has the text of `part` alone, if that is around it, or `part`."""
+    around = cast("Element", part.parent)
+    return around if around.tag == "div" and around.text.strip() == part.text.strip() else part
 
 
 def _is_beside(part: Element, others: Collection[Node]) -> bool:

@@ -298,6 +298,7 @@ def test_a_figure_and_its_caption_are_text(shown: str, form: TextForm) -> None:
     [
         "<ul><li>200 g flour</li><li>3 eggs</li></ul>",
         "<ol><li>200 g flour</li><li>3 eggs</li></ol>",
+        "<div><ul><li>200 g flour</li><li>3 eggs</li></ul></div>",
         "<h3><a name=eggs>200 g flour, 3 eggs</a></h3><ul><li>one</li><li>two</li></ul>",
     ],
 )
