@@ -328,11 +328,14 @@ def _article_text(html: str) -> str:
         found = extractor()(html, include_comments=False) or ""
     except Exception:  # of lxml, of the interpreter: sites send anything, and there is another way
         return ""
-    return _TABLE_ROW.sub(lambda row: " ".join(row[0].replace("|", " ").split()), _TABLE_RULE.sub("", found))
+    return _TABLE_ROW.sub(
+        lambda row: " ".join(_CELL_END.sub(" ", row[0]).replace("\\|", "|").split()), _TABLE_RULE.sub("", found)
+    )
 
 
 _TABLE_RULE = re.compile(r"^\|[-| ]+\|[ ]*(?:\n|\Z)", re.MULTILINE)
 _TABLE_ROW = re.compile(r"^\|.*\|[ ]*$", re.MULTILINE)
+_CELL_END = re.compile(r"(?<!\\)\|")  # others are escaped
 
 
 def _written(element: Element, is_markdown: bool) -> str:

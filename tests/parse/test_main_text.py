@@ -69,6 +69,13 @@ def test_a_text_of_which_most_is_left_out_is_marked() -> None:
     assert (found.by, found.is_small) == ("trafilatura", True)
 
 
+def test_cells_of_a_table_keep_their_vertical_bars() -> None:
+    table = "<table><tr><th>a|b<th>c</tr><tr><td>1|2<td>x|</tr><tr><td>back\\<td>|y</tr></table>"
+    found = of(f"<div><h1>News</h1>{CONTENTS['prose']}{table}</div>")
+    assert found.by == "trafilatura"
+    assert found.text.endswith("\na|b c\n1|2 x|\nback\\ |y")
+
+
 def test_a_thread_has_its_comments() -> None:
     comments = "".join(f"<div class=comment><p>Answer {i}. {SENTENCE * 2}</p></div>" for i in range(20))
     found = of(f"<article><h1>Question</h1><p>{SENTENCE * 4}</p></article><section id=comments>{comments}</section>")
