@@ -125,7 +125,8 @@ class _Site(msgspec.Struct, array_like=True):
             return True
         if is_due(self.alike, _FREE_SHAPES, _PATIENCE) and is_due(self.samples, _FREE):
             return True
-        return is_due(self.samples, _FREE_NEW) and not self.is_known(traits())
+        is_looked_at = shape.seen.bit_count() == 1  # to look at each page would take milliseconds
+        return is_looked_at and is_due(self.samples, _FREE_NEW) and not self.is_known(traits())
 
     def note_sample(self, is_first: bool, traits: Set[int], data: Set[int]) -> None:
         """Learn from a sample that brought nothing, and asked for `data`."""
