@@ -7,8 +7,8 @@ redirect, a page that does not exist, and one that robots.txt denies. Every seve
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
-import shutil
 import sys
 import tempfile
 from collections import Counter
@@ -38,6 +38,7 @@ DELAY_S = 0.03
 TRIES = 4
 
 DEFAULT_OUT = Path("demo-out")
+_OUTPUT = re.compile(r"demo-.+-\d{14}-\d{5}\..+|demo\.(?:settings\.toml|types\.json)")
 
 HOST = "127.0.0.1"
 CHILDREN = 5
@@ -83,13 +84,20 @@ def demo(replicas: int, pages: int, domains: int, out: Path | None) -> None:
     sys.exit(run_until_signal(work()))
 
 
+def remove_output(folder: Path) -> None:
+    """Remove what earlier demos have written in `folder`."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if _OUTPUT.fullmatch(path.name):
+            path.unlink(missing_ok=True)
+
+
 async def crawl_and_judge(web: Web, replicas: int, out: Path | None) -> int:
     """Crawl `web` and print its verdict. Returns 0 if the crawl was perfect. An interrupted one is not judged."""
     console = Terminal()
     folder = out or DEFAULT_OUT
     check_output_folder(folder)
     if out is None:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_output(folder)
     with tempfile.TemporaryDirectory(prefix="peercrawl-demo-") as scratch:
         settings = load(
             None,

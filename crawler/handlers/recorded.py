@@ -43,7 +43,7 @@ _LEFT_OUT = ("content-encoding", "content-length", "set-cookie", "transfer-encod
 
 def save(page: ParsedPage, folder: Path, kind: str = "") -> None:
     """Save `page` in `folder`, in place of an earlier one, and what it has loaded in numbered folders there. Raises
-    UserError."""
+    UserError, also if something else is there."""
     raw = page.exchange.headers if page.exchange is not None else ()
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
     items: dict[str, list[dict[str, Any]]] = {}
@@ -61,6 +61,8 @@ def save(page: ParsedPage, folder: Path, kind: str = "") -> None:
         items,
         kind,
     )
+    if any((folder / name).exists() for name in (NAME, recorded.file)):
+        load(folder)
     try:
         for earlier in extra_folders(folder):
             shutil.rmtree(earlier)

@@ -6,9 +6,9 @@ What other sites sent stays as they sent it. A revisit record that refers to a b
 this is done in all volumes first, while the records with the bodies are there.
 
 The files of a volume are replaced all together or not at all. The new ones are written beside the old ones, with the
-suffix `.forget`. Then a file with the suffix `.forget-commit` lists them, and from that moment on they count: if the
-process is killed later, the next call gives them their names. Files that cannot be rewritten are found before anything
-is changed.
+suffix `.peercrawl.forget`. Then a file with the suffix `.peercrawl.forget-commit` lists them, and from that moment on
+they count: if the process is killed later, the next call gives them their names. Files that cannot be rewritten are found
+before anything is changed.
 
 The file `forgotten-domains.txt` has the mark of each domain that was forgotten, its SHA-1. `crawler audit` reads it.
 """
@@ -38,7 +38,7 @@ from crawler.sinks.reader import BrokenFraming, complete_part, compression_of, p
 from frontier.domains import forgotten_mark, is_of
 
 MARKS = "forgotten-domains.txt"
-SCRATCH, COMMIT = ".forget", ".forget-commit"
+SCRATCH, COMMIT = ".peercrawl.forget", ".peercrawl.forget-commit"
 
 URL_FIELDS = ("canonical", "via", "near_of", "tdm_policy", "links", "licenses", "followed")
 """The fields of a JSON line that hold a URL, a list of them, or lists by their tags."""

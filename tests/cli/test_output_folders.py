@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from crawler.cli.demo import remove_output
 from tests.e2e.harness import Finished
 from tests.e2e.test_requeue import BrokenSite
+from tests.sinks.values import archived, exchange, page
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
@@ -194,3 +197,12 @@ def test_folders_of_one_crawl_each_are_exported_together_but_not_audited(typed: 
     done = typed("audit", "x", "y", "--crawl", "a")
     told = "error: nothing to audit in y: no WARC file and no *.pages.jsonl of crawl 'a'\n"
     assert (done.code, done.err) == (2, told)
+
+
+def test_a_demo_removes_only_what_demos_have_written(tmp_path: Path) -> None:
+    asyncio.run(archived(tmp_path, [page(exchange("a", b"x"))], crawl="demo"))
+    assert len(list(tmp_path.iterdir())) > 1
+    (tmp_path / "demo-notes.txt").write_text("mine")
+    (tmp_path / "mine").mkdir()
+    remove_output(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"demo-notes.txt", "mine"}

@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler import Context, FetchFailed, Handle, ParsedPage, Retry, Router, UserError
+from crawler.handlers.recorded import save
 from crawler.page import Extra
 from crawler.testing import page, run_handler
 
@@ -235,3 +236,14 @@ def test_a_recorded_page_that_somebody_has_changed_reads_nothing_else(tmp_path: 
     )
     with pytest.raises(UserError, match="has no page"):
         page(folder)
+
+
+@pytest.mark.parametrize("name", ["page.json", "body.html"])
+def test_a_page_does_not_replace_what_is_no_recorded_page(tmp_path: Path, name: str) -> None:
+    save(page(URL, "<p>one"), tmp_path / "pages")
+    save(page(URL, "<p>two"), tmp_path / "pages")
+    assert page(tmp_path / "pages").body == b"<p>two"
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UserError, match="has no page"):
+        save(page(URL, "<p>one"), tmp_path)
+    assert (tmp_path / name).read_text() == "mine"

@@ -255,6 +255,15 @@ def test_a_damaged_file_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in tmp_path.glob("news-*")} == before
 
 
+def test_files_of_others_with_a_like_name_stay(tmp_path: Path) -> None:
+    fill(tmp_path, parquet=False)
+    others = [tmp_path / "notes.forget", tmp_path / "notes.forget-commit"]
+    for path in others:
+        path.write_text("mine")
+    DomainRewriter(tmp_path, GONE).rewrite()
+    assert [path.read_text() for path in others] == ["mine", "mine"]
+
+
 class Killed(Exception):
     """Raised by a test where a process would have been killed."""
 
