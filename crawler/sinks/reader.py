@@ -123,6 +123,7 @@ def complete_part(path: Path, one_each: bool = False) -> Part:
 _OTHER_KINDS = {
     b"PK\x03\x04": "a ZIP or WACZ file: unpack it, and name the WARC files in it (in the folder archive of a WACZ file)",
     b"\x04\x22\x4d\x18": "compressed with LZ4: decompress it first",
+    b"\x5d\x2a\x4d\x18": "compressed with zstd and a dictionary: decompress it first",
     b"BZh": "compressed with bzip2: decompress it first",
     b"\xfd7zXZ": "compressed with xz: decompress it first",
     b"filedesc:": "an ARC file: convert it to WARC first, for example with `warcio recompress`",

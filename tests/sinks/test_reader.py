@@ -512,6 +512,7 @@ def test_a_file_may_be_cut_and_have_records_that_cannot_be_read(tmp_path: Path, 
     ("data", "kind"),
     [
         (b"PK\x03\x04" + bytes(99), "a ZIP or WACZ file: unpack it"),
+        (b"\x5d\x2a\x4d\x18" + bytes(99), "compressed with zstd and a dictionary"),
         (b"filedesc://x.arc 0.0.0.0 20260921141320 text/plain 9\n", "an ARC file: convert it"),
         (gzip.compress(b"filedesc://x.arc 0.0.0.0 20260921141320 text/plain 9\n", mtime=0), "an ARC file: convert it"),
         (b"<!doctype html><p>a", "not a WARC file"),
