@@ -51,7 +51,10 @@ local function put_page(base, domain, due_s, body, is_first)
   if at then records = string.sub(records, 1, at - 1) .. string.sub(records, next_at) end
   redis.call('HSET', known, bucket, records .. record)
   if buckets > 1 then redis.call('ZADD', base .. 'visits:' .. domain, 'LT', due_s * 1000, bucket) end
-  redis.call('ZADD', base .. 'revisits', 'LT', due_s * 1000, domain)
+  -- 'inf' says that more visits are due than the queue has room for (visits.lua), which a later one does not change.
+  if tonumber(redis.call('ZSCORE', base .. 'revisits', domain)) ~= math.huge then
+    redis.call('ZADD', base .. 'revisits', 'LT', due_s * 1000, domain)
+  end
   if at then return false end
   if redis.call('HINCRBY', base .. 'd:' .. domain, 'known', 1) > MEAN * buckets then divide_one(base, domain, buckets) end
   return true

@@ -126,10 +126,11 @@ async def test_the_share_is_that_of_the_settings(
     assert sum(bool(one.visit) for one in (await lease_one(frontier)).entries) == expected
 
 
+@pytest.mark.parametrize("again_ms", [None, LATER_MS])
 async def test_all_due_visits_are_leased_before_the_crawl_ends(
-    frontier: Frontier, counters: Counters, time: ManualTime
+    frontier: Frontier, counters: Counters, time: ManualTime, again_ms: int | None
 ) -> None:
-    """A queue takes 256 of them at a time."""
+    """A queue takes 256 of them at a time. `again_ms`: after this time, each is visited once more."""
     frontier.settings = FrontierSettings(known_share=0.5, batch=100, delay_ms=0)
     time.ms = await know(frontier, time, *map(page, range(600)))
     visited = 0
@@ -138,7 +139,7 @@ async def test_all_due_visits_are_leased_before_the_crawl_ends(
         assert leases
         for lease in leases:
             visited += len(lease.entries)
-            await frontier.settle([planned(lease, None, "unchanged")])
+            await frontier.settle([planned(lease, again_ms and time.ms + again_ms, "unchanged")])
     assert visited == 600
 
 
