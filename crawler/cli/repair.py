@@ -103,13 +103,15 @@ def repair(
 ) -> None:
     """Restore shards whose data Redis has lost.
 
-    A server that comes back without its data has lost its shards of the crawl, and replicas stop instead of taking them for
-    finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
-    command records the URLs in the archives as settled, plans the next visits of known pages as they were planned, and
-    queues the links of all pages and the seeds. A server that evicts keys loses parts of shards without a trace: with
-    --evicted, all shards are restored. Give all seeds and the output folders of all machines. If Redis has lost
-    everything, the crawl is created again with the settings that its replicas have written down beside its output. Settings
-    that are given, such as in a file, change them one by one. If a repair is interrupted, repeat it.
+    A server that comes back without its data has lost its shards of the crawl, and replicas stop instead of taking them
+    for finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair.
+    This command records the URLs in the archives as settled, plans the next visits of known pages as they were planned,
+    and queues the links of all pages and the seeds. A server that evicts keys loses parts of shards without a trace:
+    with --evicted, all shards are restored. If no shard is lost, it settles again what replicas that have ended had
+    settled and a server without its last writes has forgotten. Give all seeds and the output folders of all machines.
+    If Redis has lost everything, the crawl is created again with the settings that its replicas have written down
+    beside its output. Settings that are given, such as in a file, change them one by one. If a repair is interrupted,
+    repeat it.
 
     Examples:
 
