@@ -53,6 +53,12 @@ def test_no_value_is_taken_from_where_a_body_was_cut_off(field: FieldRule, text:
     assert torn.run(PAGE + b"\n<p>").items == job(rule(field)).run(PAGE).items
 
 
+def test_the_whole_lines_of_a_text_that_was_cut_off_are_read() -> None:
+    lines = rule(FieldRule("f", regex=r"(\w+: \w+)", list=True))
+    (item,) = msgspec.structs.replace(job(lines), is_torn=True).run(b"name: Lamp\nid: 12").items
+    assert item.fields == {"f": ["name: Lamp"]}
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
