@@ -292,7 +292,7 @@ class RejectedItem(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def word(self) -> str:
-        """By what it is counted: data set, field and reason, without spaces. `words_of` reads it."""
+        """By what it is counted: data set, field and reason, without spaces. `rejection_of` reads it."""
         return f"{self.name}:{quote(self.field[:LONGEST_WORD], _PLAIN)}:{self.reason}"
 
     def __str__(self) -> str:
@@ -301,7 +301,7 @@ class RejectedItem(msgspec.Struct, frozen=True, gc=False):
         return f"{found} ({self.detail})" if self.detail else found
 
 
-def words_of(word: str) -> tuple[str, str]:
+def rejection_of(word: str) -> tuple[str, str]:
     """Return the data set in `RejectedItem.word`, and field and reason for people."""
     name, _, rest = word.partition(":")
     field, _, reason = rest.rpartition(":")

@@ -55,8 +55,8 @@ def with_remedy(error: str) -> str:
 
 
 def eviction_warning(policy: str, evicted: int = 0) -> str:
-    """What to say about a server with this maxmemory-policy, "" for one that evicts nothing, that has evicted so many keys
-    of which none were restored; "" for nothing."""
+    """The warning about a server with this maxmemory-policy ("": unknown) that has evicted so many keys since the last
+    repair; "" if none is needed."""
     may_evict, remedy = policy not in ("", "noeviction"), "CONFIG SET maxmemory-policy noeviction"
     if evicted:
         of_policy, first = (f" (maxmemory-policy {policy})", f"{remedy}, then ") if may_evict else ("", "")

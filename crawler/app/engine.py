@@ -225,9 +225,8 @@ class Engine:
         self.permits = PagePermits(self.runtime, self._budget, self._queue, self._local.concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._deps.sink, self._recent, self.held)
         self.old_state: OldState | None = None
-        if (
-            not self._settings.recrawl.rules
-        ):  # a page that is planned again would be taken for one that was fetched since
+        # With visits, a page that is planned again would be taken for one that was fetched since.
+        if not self._settings.recrawl.rules:
             deps, settings = self._deps, self._settings
             links, cap = link_filter(settings, RecentUrls(1)), settings.limits.domain_cap
             clock, out, policy = self.runtime.server_clock, self._local.out, build_settings(settings).extract

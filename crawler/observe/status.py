@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from crawler.observe import summary as summaries
 from crawler.observe.health import HealthRecord, read_health
 from crawler.observe.summary import WRONG_TYPE_REMEDY, DomainLine, Summary
-from crawler.page import ACTIONS, words_of
+from crawler.page import ACTIONS, rejection_of
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import extract_rules
 from crawler.wording import count_of, eviction_warning, redis_remedy
@@ -456,7 +456,7 @@ def never_found_in_words(fields: Sequence[str]) -> str:
 def _rejections(rejected: Mapping[str, int]) -> dict[str, Counter[str]]:
     by_name: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for word, number in rejected.items():
-        name, reason = words_of(word)
+        name, reason = rejection_of(word)
         by_name[name][reason] += number
     return by_name
 

@@ -43,7 +43,7 @@ _HIDDEN = (
     "[style*='visibility: hidden' i]"
 )
 SURROUNDINGS = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary]"
-"""What the same on many pages is likely to be in. So may be the footer of an article: little of a text."""
+"""Elements whose content is likely to be the same on many pages. The footer of an article is one, too, but is short."""
 
 _AROUND = f"{SURROUNDINGS}, [role=search]"
 MAIN = "main, [role=main]"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 Need = Literal["no", "yes", "ask"]
 
+MAX_SCRIPT = 1 << 20
+"""Bytes of a script that are read for its words."""
+
 _LINKS = 20
 """Links from which on a page is no empty one."""
 
@@ -42,7 +45,6 @@ _NAMES = re.compile(rb"(?<![\w-])(?:id|class|data-[a-z-]++)\s*+=\s*+(\"[^\"]*+|'
 _WORD = re.compile(rb"[A-Za-z][A-Za-z_-]{2,39}")
 _CALL = re.compile(rb"\b([A-Za-z_$][\w$.]{2,39})\(")
 _QUOTED = re.compile(rb"[\"'`]([^\"'`\n]{3,80})[\"'`]")
-_LONGEST_SCRIPT = 1 << 20
 _ASK_FOR_DATA = (b"fetch(", b"XMLHttpRequest", b".ajax(", b"getJSON(", b"axios")
 _EXECUTABLE = re.compile(r"(?:text|application)/(?:javascript|ecmascript|babel|jsx)|module|", re.IGNORECASE)
 _ROOTS = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #q-app, #application, #main-app, #react-root, #swagger-ui"
@@ -87,7 +89,7 @@ def needs_scripts(body: bytes, charset: str | None, links: int) -> Need:
 def traits_of(body: bytes, url: str, named: Set[bytes]) -> frozenset[int]:
     """What tells the scripts of the HTML document `body` at `url` from those of others: their files, what they call,
     whether they ask for data, the empty elements that they may fill, such as that of a list, and the names of elements and
-    parts of the URL that are among the words `named` by them (`words_of`). Without numbers."""
+    parts of the URL that are among the words `named` by them (`quoted_words`). Without numbers."""
     body = body[:INLINE_TREE].translate(None, _DIGITS)
     tags = (part.partition(b">") for part in body.split(b"<script")[1:])
     inline = b"".join(rest.partition(b"</script")[0] for tag, _, rest in tags if b"json" not in tag)
@@ -99,22 +101,22 @@ def traits_of(body: bytes, url: str, named: Set[bytes]) -> frozenset[int]:
     found |= {b"()" + name for name in _CALL.findall(inline)}
     found |= {word for word in _ASK_FOR_DATA if word in body}
     words = set(_WORD.findall(b" ".join((url.encode(), *_NAMES.findall(body)))))
-    return frozenset(map(_trait, found | {b"." + word for word in words & (named | words_of(inline))}))
+    return frozenset(map(_trait, found | {b"." + word for word in words & (named | quoted_words(inline))}))
 
 
-def words_of(script: bytes) -> set[bytes]:
+def quoted_words(script: bytes) -> set[bytes]:
     """The words in quotes in `script`, such as names of elements and paths, without numbers."""
-    script = script[:_LONGEST_SCRIPT].translate(None, _DIGITS)
+    script = script[:MAX_SCRIPT].translate(None, _DIGITS)
     return {word for text in _QUOTED.findall(script) for word in _WORD.findall(text)}
 
 
 def data_traits(urls: Iterable[str]) -> frozenset[int]:
-    """The same for the data at `urls`."""
+    """The traits of a page whose scripts ask for the data at `urls`."""
     return frozenset(_trait(url.encode()) for url in urls)
 
 
 def _trait(name: bytes) -> int:
-    return xxh3_64_intdigest(name) >> 40
+    return xxh3_64_intdigest(name) >> 40  # 24 bits tell a hundred traits apart, and are short in a lease
 
 
 def count_words(body: bytes, charset: str | None) -> int | None:

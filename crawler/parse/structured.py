@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from crawler.arguments import DEEPEST
 from crawler.parse.tree import restored, separate_texts
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ MAX_CHARACTERS = 1 << 20
 
 MAX_SEARCHED = 20_000
 """Objects and lists that are searched, and values that are returned, for one path."""
-
-DEEPEST = 100
-"""Levels of lists and objects that encoders get: deeper ones become null."""
 
 _SCRIPTS = 'script[type^="application/ld+json" i]'
 _TEXT = r'("(?:[^"\\]++|\\.)*+"?)'
@@ -305,7 +303,7 @@ def readable(text: bytes) -> bytes:
 
 
 def plain(value: Any, depth: int = DEEPEST) -> Any:
-    """`value`, without anything that an encoder rejects."""
+    """`value`, without anything that an encoder rejects: containers deeper than `depth` become null."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:

@@ -99,7 +99,7 @@ _MARKS = b"\t\n\f\r \"#&'-/<"
 
 
 _MATCHED = 7_000_000
-"""Bytes of a page that cannot have too many tags for the expression, whose first part is read if it had too many."""
+"""Bytes that cannot contain too many tags for the expression. Of a page with too many, only so much is read."""
 
 
 class TakesLong(Exception):

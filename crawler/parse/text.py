@@ -123,7 +123,7 @@ class NearIndex:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._count = 0
-        self._prints, self._names = array("Q"), array("Q")
+        self._prints, self._titles = array("Q"), array("Q")
         self._urls: list[str] = []
         self._newest = [array("q", [-1]) * (1 << _BLOCK) for _ in range(_BLOCKS)]
         self._before = [array("q") for _ in range(_BLOCKS)]
@@ -131,9 +131,9 @@ class NearIndex:
     def __repr__(self) -> str:
         return f"<NearIndex {min(self._count, self._capacity)} of {self._capacity}>"
 
-    def find(self, fingerprint: int, name: int) -> tuple[str, bool] | None:
-        """The URL of a page with a similar fingerprint, and whether it has the same `name`, which is preferred. None if
-        there is none."""
+    def find(self, fingerprint: int, title_digest: int) -> tuple[str, bool] | None:
+        """The URL of a page with a similar fingerprint, and whether it has the same `title_digest`, which is
+        preferred. None if there is none."""
         if not self._capacity:
             return None
         found, oldest = None, max(0, self._count - self._capacity)
@@ -144,24 +144,24 @@ class NearIndex:
                     break
                 slot = number % self._capacity
                 if is_near(self._prints[slot], fingerprint):
-                    if self._names[slot] == name:
+                    if self._titles[slot] == title_digest:
                         return self._urls[slot], True
                     found = found or (self._urls[slot], False)
                 number = self._before[block][slot]
         return found
 
-    def add(self, fingerprint: int, name: int, url: str) -> None:
-        """Add `fingerprint` of a page with this `name`, 64 bits. If the index is full, it replaces the oldest one."""
+    def add(self, fingerprint: int, title_digest: int, url: str) -> None:
+        """Add the page at `url`. If the index is full, it replaces the oldest one."""
         if not self._capacity:
             return
         if self._count < self._capacity:  # grows with its content, because the capacity may be more than fits in memory
             self._prints.append(0)
-            self._names.append(0)
+            self._titles.append(0)
             self._urls.append("")
             for before in self._before:
                 before.append(-1)
         slot = self._count % self._capacity
-        self._prints[slot], self._names[slot], self._urls[slot] = fingerprint, name, url
+        self._prints[slot], self._titles[slot], self._urls[slot] = fingerprint, title_digest, url
         for block in range(_BLOCKS):
             key = _block(fingerprint, block)
             self._before[block][slot] = self._newest[block][key]

@@ -365,7 +365,7 @@ def _export_file(settings: ExportSettings, path: Path, plan: Plan) -> Exported:
     with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:
             file.writelines(encoded(path, settings, done, plan.refused))
-        if done.broken or done.unread or done.lineless:  # to be told of each time
+        if done.broken or done.unread or done.lineless:  # each further export reports it again
             result.unlink(missing_ok=True)
             result = _result(path, settings, is_broken=True)
         if settings.since and not done.rows:

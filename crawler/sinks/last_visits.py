@@ -32,7 +32,7 @@ _INCONCLUSIVE = frozenset(
 """401 and 403 are mostly said to crawlers, or because a login has ended, and not of the page."""
 
 _LINKS_LOST = frozenset(get_args(Cut)) - {"budget"}
-"""What may be missing of a page with some of its links."""
+"""Cuts after which links of a page may be missing."""
 
 _OWNERS_DENIALS = frozenset({"robots", "usage"})
 """Reasons of denials that are the owner's word. Others are the crawl's own, such as a block or a limit."""
@@ -49,7 +49,7 @@ class Visit(NamedTuple):
     """What a visit at the time `at` (seconds since 1970) says of its URL. `body`: the response with the body of the page,
     None if the page has none, or if the visit `confirms` that of the response before. `is_refused`: whether the owner
     refuses the use; `is_noindex`: whether the response says noindex, which a 304 may do in its header; `is_cut`: whether
-    the connection ended before the body."""
+    the body broke off while it was received."""
 
     at: float
     body: ResponseKey | None

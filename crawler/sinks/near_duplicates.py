@@ -78,19 +78,19 @@ class Likeness:
         if page.exchange.status in GONE:
             return NO_CONTENT
         if self._near != "off" and fingerprint is not None:
-            name = _digest(_without_url(f"{page.title}\n{content.heading}", page.url))
-            near_of, is_copy = self._near_of(page, fingerprint, name)
+            title_digest = _digest(_without_url(f"{page.title}\n{content.heading}", page.url))
+            near_of, is_copy = self._near_of(page, fingerprint, title_digest)
         judged = msgspec.structs.replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
         drops = (is_copy and self._near == "drop") or (is_certain and self._soft_404 == "drop")
         return msgspec.structs.replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
 
-    def _near_of(self, page: Page, fingerprint: int, name: int) -> tuple[str | None, bool]:
-        """The URL of a page like `page`, and whether that one has its `name`, too."""
-        unsure = [(url, its == name) for known, its, url in self._unsure if is_near(known, fingerprint)]
-        found = max(unsure, key=itemgetter(1), default=None) or self._index.find(fingerprint, name)
+    def _near_of(self, page: Page, fingerprint: int, title_digest: int) -> tuple[str | None, bool]:
+        """The URL of a page like `page`, and whether that one has its `title_digest`, too."""
+        unsure = [(url, other == title_digest) for known, other, url in self._unsure if is_near(known, fingerprint)]
+        found = max(unsure, key=itemgetter(1), default=None) or self._index.find(fingerprint, title_digest)
         url, is_copy = found or (None, False)
         if not is_copy and _may_be_original(page):
-            self._unsure.append((fingerprint, name, page.url))
+            self._unsure.append((fingerprint, title_digest, page.url))
         return (url, is_copy) if url != page.url else (None, False)  # the same page, fetched again
 
     def confirm(self) -> None:

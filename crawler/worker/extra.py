@@ -59,8 +59,8 @@ WAY_S = 0.2
 (`crawler.worker.request.LONGEST_MS`), and before that this replica would have leased it again."""
 
 PAGE_WAIT_S = 2.0
-"""How long requests for pages of other domains let one for an own page of a domain go first when both are due. No worker
-may be free for that."""
+"""How long a request that a page of another domain causes lets the next page of a domain go first when both are due. No
+worker may be free for that page."""
 
 BROWSER_WAIT_S = 2.0
 """How long a request of a page in a browser may wait for a slot at an address."""
@@ -274,9 +274,9 @@ class ExtraRequests:
     # turns
 
     async def make_way(self, wanted: Collection[str]) -> None:
-        """Let others make requests to the domains `wanted`, for which they wait. Leases under which no page is handled end
-        after the request in flight, and the others are opened. Those of pages in browsers keep their turns so long, and
-        new ones make one request first."""
+        """Let others make requests to the domains `wanted`, for which they wait. A lease under which no page is
+        handled ends after the request in flight. Under another one, they may make theirs, except while its page is in
+        a browser. A new lease makes one request first."""
         now = self.runtime.now()
         waited_for = [
             leased

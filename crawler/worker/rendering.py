@@ -27,7 +27,7 @@ from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered, WhyR
 from crawler.parse.coding import decode_body
 from crawler.parse.document import ParsedDocument
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.needs_scripts import count_words, data_traits, needs_scripts, traits_of, words_of
+from crawler.parse.needs_scripts import MAX_SCRIPT, count_words, data_traits, needs_scripts, quoted_words, traits_of
 from crawler.scope.page_steps import PageSteps, Step
 from crawler.scope.shapes import Recent, shapes_of
 from crawler.worker.leases import LeasedDomain
@@ -48,8 +48,8 @@ LONGEST_DELAY_S = 10.0
 `RenderPolicy.always` names them."""
 
 
-MOST_WORDS, MAX_SCRIPT = 20_000, 1 << 20
-"""Words of the scripts of a domain that are remembered, and bytes of a script that are read for them."""
+MOST_WORDS = 20_000
+"""Words of the scripts of a domain that are remembered."""
 
 
 class PageRenderer(Protocol):
@@ -151,8 +151,8 @@ class PageRendering:
         if self.policy.mode != "auto" or rendered.dom is None or not is_evidence(rendered):
             return
         entry, body = turn.entry, decoded()
-        words, words_of_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
-        gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
+        words, quoted_words_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
+        gained = has_gained(rendered.why, static, dom, entry.domain, words, quoted_words_dom)
         asked = (extra.exchange.url for extra in extras if extra.kind == "xhr")
         data = data_traits(url for url in asked if domain_of(host_of(url)) == entry.domain)
         turn.leased.learnt = self._choice.learn(entry, rendered.why, gained, self._traits_of(entry, body), data)
@@ -203,7 +203,7 @@ class PageRendering:
             self._words.put(domain, words := set())
         if len(words) < MOST_WORDS:
             body = decode_body(script.body, script.content_coding, MAX_SCRIPT).data
-            words |= words_of(body)
+            words |= quoted_words(body)
 
 
 class RenderTurn(NamedTuple):

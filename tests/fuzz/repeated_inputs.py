@@ -17,7 +17,7 @@ from crawler.parse.coding import decode_body
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, directives
-from crawler.parse.needs_scripts import traits_of, words_of
+from crawler.parse.needs_scripts import quoted_words, traits_of
 from crawler.parse.requisites import embedded_in, embedded_in_css
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.tags import scan_tree
@@ -50,7 +50,7 @@ def compared(data: bytes) -> None:
     for number in range(3):
         entry = Entry(f"{URL}?p={number}", "a.test", priority=PUT_OFF)
         shapes.note(entry, "title", False, b"%d" % number, lambda: data)
-    traits_of(data, "https://a.test/", words_of(data))
+    traits_of(data, "https://a.test/", quoted_words(data))
 
 
 LIMITS = ParseLimits(ExtractPolicy(), 1 << 26)

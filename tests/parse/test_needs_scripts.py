@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from crawler.parse.needs_scripts import Need, count_words, needs_scripts, traits_of, words_of
+from crawler.parse.needs_scripts import Need, count_words, needs_scripts, quoted_words, traits_of
 
 SCRIPT = "<script src=/assets/index.js></script>"
 PROSE = "<p>" + "The office is open from nine to five on weekdays. " * 30
@@ -54,7 +54,7 @@ def test_only_words_that_are_shown_count() -> None:
 
 
 def traits(page: bytes, url: str = "https://a.test/doc/1", named: bytes = b"") -> frozenset[int]:
-    return traits_of(page, url, words_of(named))
+    return traits_of(page, url, quoted_words(named))
 
 
 def test_pages_have_the_same_traits_if_what_their_scripts_look_for_is_the_same() -> None:
@@ -97,5 +97,5 @@ def test_long_words_and_names_take_little_time() -> None:
         *(part * 20_000 for part in (b"<script>", b'<p id="', b"$x(`")),
     ):
         traits(hostile)
-        words_of(hostile)
+        quoted_words(hostile)
     assert time.process_time() - began < 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.page import Extra, Item, Outcome, Page, RejectedItem, words_of
+from crawler.page import Extra, Item, Outcome, Page, RejectedItem, rejection_of
 from crawler.worker.commit import MOST_WORDS, LeaseReport
 from frontier.entries import Entry
 from frontier.settle import SettledUrl
@@ -16,7 +16,7 @@ def test_a_word_has_no_spaces_and_can_be_read(field: str) -> None:
     word = RejectedItem("my.shop", field, "type").word
     assert word.isprintable()
     assert not set(" \n") & set(word)
-    assert words_of(word) == ("my.shop", f"{field} type".lstrip())
+    assert rejection_of(word) == ("my.shop", f"{field} type".lstrip())
 
 
 def test_a_visit_counts_a_limited_number_of_words() -> None:
