@@ -19,13 +19,13 @@ Counters stay: they are numbers. Open URLs count as denied, with the reason `for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
 import msgspec
 
 from frontier.control import Control
 from frontier.crawls import Crawl
-from frontier.domains import is_of
+from frontier.domains import forgotten_mark, is_of
 from frontier.entries import parse_entry
 from frontier.errors import StillAdded
 from frontier.keys import shard_keys
@@ -44,7 +44,7 @@ from frontier.scripts import (
     command,
     script_call,
 )
-from frontier.shard_contents import Key, pages, pages_of_all
+from frontier.shard_contents import DOMAIN_KEYS, Key, pages, pages_of_all
 from frontier.shards import DURABLE_S, frozen, send_to_shards, shard_call
 from frontier.store import Store, ask, batched, fields_of, scan
 
@@ -289,3 +289,30 @@ class Forgetting:
             words = [word for before, after in changed for word in (key.name, before, after)]
             call = shard_call(FORGET_VIA, self._keys, key.shard, *words)
             await send_to_shards(self._store, self._keys, [(key.shard, call)])
+
+
+async def forget_again(store: Store, crawl: Crawl, frontier: Frontier, marks: Collection[str]) -> int:
+    """Forget the domains with `marks` of which Redis has forgotten that, as after it was restored from a snapshot. No
+    replica may run. Returns how many. Raises RedisAway and ShardLost, and may then be repeated."""
+    control = Control(store, crawl.keys)
+    if marks:
+        await control.refresh()
+    unknown = frozenset(marks) - control.rules.forgotten
+    if not unknown:
+        return 0
+    # A mark does not tell the shard of its domain, so each shard gets all of them, unless it is lost.
+    replies = await ask(store, [command("HMGET", of.stats, "crawl", "forgotten") for of in crawl.keys.shards])
+    calls = []
+    for of, (identity, before) in zip(crawl.keys.shards, replies, strict=True):
+        if identity:
+            known = (before or b"").decode().split()
+            calls.append(command("HSET", of.stats, "forgotten", " ".join(sorted(unknown.union(known)))))
+    await store.send(calls)
+    named = set[str]()
+    async for page in pages(store, crawl.name, crawl.keys.shards, crawl.keys.layout):
+        named.update(key.domain for key in page if key.first in DOMAIN_KEYS)
+    for domain in sorted(named):
+        if forgotten_mark(domain) in unknown:
+            await Forgetting(store, crawl, frontier, domain).purge(durable_s=0.0)
+    await control.restore_forgotten(unknown)  # last, so that what was interrupted is repeated
+    return len(unknown)

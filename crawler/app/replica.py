@@ -42,6 +42,7 @@ from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import ReplicaTable
+from crawler.sinks.forget import marks_in
 from crawler.wording import eviction_warning
 from frontier.crawls import Crawl, compare_suffix_list, evicted_keys, mark_local, open_crawl, verify_crawl
 from frontier.errors import (
@@ -54,6 +55,7 @@ from frontier.errors import (
     Resharding,
     ShardLost,
 )
+from frontier.forget import forget_again
 from frontier.peers import CLAIMING, REPORTS_A_SECOND, Health, PeerLoop, PeerSettings, period_s
 from frontier.shards import lost_shards
 from frontier.store import RedisStore
@@ -128,8 +130,12 @@ class Replica:
     async def start(self, until_empty: bool) -> None:
         """Start crawling. Raises UserError for the status address, the output folder and functions for the start."""
         await self._check_interval()
-        if self.engine.old_state is not None and not await self._health.records():
-            await self.engine.old_state.restore_ended()
+        if not await self._health.records():
+            marks = marks_in(self.local.out)
+            if domains := await forget_again(self.store, self.crawl, self.engine.frontier, marks):
+                log(logging.WARNING, "forgotten_again", domains=domains)
+            if self.engine.old_state is not None:
+                await self.engine.old_state.restore_ended()
         await self.status.start()
         try:
             await self._lifecycle.start()

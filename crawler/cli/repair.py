@@ -59,6 +59,7 @@ from frontier.control import Control
 from frontier.crawls import Crawl, FieldTypes, crawl_clock, evicted_keys, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl
+from frontier.forget import forget_again
 from frontier.repair import Ended, Repair, clear_shards
 from frontier.store import RedisStore, batched
 
@@ -188,7 +189,10 @@ async def _repair(
     check_guarded(settings, accepted(access.settings), {"frontier.scorer"})
     clock = await crawl_clock(store, crawl)
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
-    forgotten = await _forgotten(store, crawl, folders)
+    control = Control(store, crawl.keys)
+    await control.refresh()
+    forgotten = control.rules.forgotten.union(*(marks_in(folder) for folder in folders))
+    frontier = await open_frontier(store, crawl)
     await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     is_lost = bool(await repair.begin(forgotten))
     from crawler.app.engine import build_settings, link_filter  # noqa: PLC0415 - imports the engine, which the help does not need
@@ -197,6 +201,7 @@ async def _repair(
     if not is_lost:  # but perhaps its last writes, after the last replica had ended
         if settings.recrawl.rules or await health_records(store, crawl.keys):
             return Repaired([])
+        await forget_again(store, crawl, frontier, forgotten)
         old = OldState(store, crawl, clock, folders, links, policy, settings.limits.domain_cap)
         return Repaired([], await old.restore_ended())
     restored = without_links = 0
@@ -219,17 +224,8 @@ async def _repair(
         queued += await repair.push(found_on(line, folders, links, policy))
         without_links += line.links is None and line.link_count > 0
     await repair.finish()
+    await forget_again(store, crawl, frontier, forgotten)
     return Repaired(sorted(repair.shards), restored, known, queued, without_links)
-
-
-async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -> frozenset[str]:
-    """The marks of forgotten domains: of the crawl, and of the folders, which the crawl knows from now on."""
-    control = Control(store, crawl.keys)
-    await control.refresh()
-    marks = control.rules.forgotten.union(*(marks_in(folder) for folder in folders))
-    if marks > control.rules.forgotten:
-        await control.restore_forgotten(marks - control.rules.forgotten)
-    return marks
 
 
 def _repaired_lines(result: Repaired) -> str:

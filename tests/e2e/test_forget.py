@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from crawler.app.embedded_valkey import EmbeddedValkey
+from crawler.sinks.forget import add_mark
 from frontier.domains import is_of
 from frontier.store import connect
 from tests.e2e.harness import EVEN, ROOT, Bench, Finished, Web, bench, wait_until
@@ -96,6 +97,22 @@ def test_nothing_names_it_and_the_crawl_goes_on_without_it(tmp_path: Path) -> No
         report = json.loads(crawler.type("audit", str(crawler.out), "--json"))
         assert report["counts"]["forgotten"] == 0
         assert len(crawler.lines()) > 200
+
+
+def test_a_replica_forgets_again_what_a_snapshot_has_brought_back(tmp_path: Path) -> None:
+    """Redis was restored from a snapshot from before `crawler forget`, and only the output folder has its mark."""
+    with Web(tmp_path, domains=3, pages=30, features=EVEN) as web, bench(tmp_path, web, "", {}) as crawler:
+        crawler.seed()
+        assert any(traces_in_keys(tmp_path / "data"))
+        crawler.out.mkdir()
+        add_mark(crawler.out, GONE)
+        done = crawler.run("run", "--until-empty")
+        assert done.code == 0, done.err
+        assert "forgotten_again" in done.err
+        assert crawler.lines()
+        assert not [line["url"] for line in crawler.lines() if is_of(line["url"], GONE)]
+        assert not [record.url for record in web.records() if is_of(record.url, GONE)]
+        assert traces_in_keys(tmp_path / "data") == []
 
 
 def test_a_full_disk_is_reported_and_the_command_repeated(tmp_path: Path, valkey: ValkeyProcess) -> None:

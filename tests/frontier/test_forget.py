@@ -13,7 +13,7 @@ from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.domains import forgotten_mark, is_of, shard_of
 from frontier.entries import Entry, parse_entry
 from frontier.errors import RedisAway, StillAdded
-from frontier.forget import Forgetting
+from frontier.forget import Forgetting, forget_again
 from frontier.keys import shard_keys
 from frontier.packing import rows_of
 from frontier.queue import Frontier, FrontierSettings
@@ -300,6 +300,18 @@ async def test_a_repaired_shard_refuses_it_too(store: RedisStore, crawl: Crawl) 
     await repair.finish()
     assert (await frontier.push(entries(GONE, 2))).outside == 2
     assert await traces(store, crawl.name) == []
+
+
+async def test_what_a_snapshot_has_brought_back_is_forgotten_again(store: RedisStore, crawl: Crawl) -> None:
+    """Only its mark is known, from an output folder."""
+    frontier = await fill(store, crawl)
+    marks = {forgotten_mark(name): "2026-11-28T17:54:36Z" for name in (GONE, "unseen.test")}
+    assert await forget_again(store, crawl, frontier, marks) == 2
+    assert await traces(store, crawl.name) == []
+    assert (await rules(store, crawl)).forgotten == marks.keys()
+    assert not (await rules(store, crawl)).half_forgotten
+    assert (await frontier.push([*entries(GONE, 2), Entry("https://unseen.test/", "unseen.test")])).outside == 3
+    assert await forget_again(store, crawl, frontier, marks) == 0
 
 
 async def test_after_a_reshard_it_is_still_refused(store: RedisStore, crawl: Crawl) -> None:
