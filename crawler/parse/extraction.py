@@ -240,6 +240,7 @@ class _Source:
         self._job = job
         self._is_inline = is_inline
         self._markup: dict[tuple[bool, bool], list[Any]] = {}
+        self._items: set[Any] = set()
         self._steps = 1 if is_inline else _STEPS
         self._ends_at = time.thread_time() + INLINE_S if is_inline else math.inf
 
@@ -316,7 +317,9 @@ class _Source:
 
     def elements_of(self, rule: ExtractRule) -> Sequence[Any]:
         """The elements that may be an item of `rule`; None stands for the page."""
-        return list(self.document.select(rule.each)) if rule.each else [None]
+        elements = list(self.document.select(rule.each)) if rule.each else [None]
+        self._items = set(elements)
+        return elements
 
     def outcome(self, field: FieldRule, element: Any) -> Any:
         """The value of `field`, None if it has none, or why it cannot be written."""
@@ -417,14 +420,27 @@ class _Source:
         if field.xpath:
             try:
                 found = root.xpath(field.xpath)
+                if isinstance(found, str) and field.type in NUMBERS:
+                    found = self._separated(found, root, field.xpath)
             except (ValueError, RecursionError):
                 raise _Rejected(field.name, "unread") from None
             return found if isinstance(found, list) else [found]
         if not field.css:
             return [root]
-        if field.list:
-            return list(root.select(field.css))
-        return [one] if (one := root.select_one(field.css)) is not None else []
+        if not field.list and ((one := root.select_one(field.css)) is None or self._is_of(one, element)):
+            return [] if one is None else [one]
+        own = [one for one in root.select(field.css) if self._is_of(one, element)]
+        return own if field.list else own[:1]
+
+    def _separated(self, found: str, root: Any, xpath: str) -> str:
+        """`found`, which `xpath` gives, with what separates its digits; unless it compares such texts."""
+        with tree.separate_texts(root, split_digits=True, only_digits=True):
+            again = root.xpath(xpath)
+        return again if "".join(again.split()) == "".join(found.split()) else found
+
+    def _is_of(self, one: Any, item: Any) -> bool:
+        """Whether `one`, which is in the element `item`, is in no other item within it."""
+        return item is None or next(part for part in one.ancestors if part in self._items) == item
 
 
 _limited = lru_cache(maxsize=1_000)(limited)

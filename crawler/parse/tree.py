@@ -167,14 +167,16 @@ def text_of(root: Element | Document, split_digits: bool = False) -> str:
 
 
 @contextlib.contextmanager
-def separate_texts(document: Document, split_digits: bool) -> Iterator[None]:
+def separate_texts(document: Document | Element, split_digits: bool, only_digits: bool = False) -> Iterator[None]:
     """Let the joined texts of each element of `document` be those of `text_of` in the block. Hidden texts of properties are
-    empty there."""
+    empty there. `only_digits`: change no texts but those that begin with a digit."""
     import turbohtml  # noqa: PLC0415
 
     hidden = document.select("script, style, template, [itemprop] noscript, [property] noscript")
     nodes = ((node, "") for part in hidden for node in part.descendants if isinstance(node, turbohtml.Text))
     texts = {node: text for node, text in (*_texts(document, split_digits), *nodes) if node is not None}
+    if only_digits:
+        texts = {node: text for node, text in texts.items() if text.lstrip()[:1].isdigit()}
     before = [(node, node.data) for node in texts]
     try:
         for node, text in texts.items():

@@ -40,7 +40,7 @@ _MAGNITUDES = r"""
 k mi[ol] mln mn milj mill?\. mill mil+[ijhy]?(?:[oó]n|oen|oan|ão|ões|ard|ar)\w* mrd mld mdr mds? bn bln trn? tn
 bil+[ih]?(?:[oó]n|ões|ão)\w* tril+[ih]?(?:[oó]n|ões|ão)\w* tsd tys tis thousands? tausend duizend tusen tisíce? tisíců
 tuhat\w* ezer mila mille mii bin hundreds? hundert honderd lakhs? lacs? crores? cr ribu rb juta jt nghìn ngàn triệu t[ỷỉ]
-tusind\w* millió\w* milijon\w* milijun\w* miljoon\w* tisuć\w*
+tusind\w* tyš tūkst\w* millió\w* milijon\w* milijun\w* miljoon\w* tisuć\w*
 dozens? doz dz dutzend douzaines? docenas? dozzin[ae] dúzias? dozijn dussin дюжин\w* quadrillions?
 тыс тысяч\w* тыщ\w* тисяч\w* хиляд\w* хил млн млрд трлн миллион\w* миллиард\w* мільйон\w* мільярд\w*
 χιλ χιλιάδ\w* εκατ εκατομμύρι\w* δισ δισεκατομμύρι\w* हज़ार हज़ार हजार लाख करोड़ करोड़
@@ -74,6 +74,10 @@ _LOSS = re.compile(rf"(?:{_AMOUNT})?\([^()]*(?:{_CURRENCY}|\d[.,]\d\d(?!\d))[^()
 _FROM = r"(?:from|only|ab|nur|ca\.?|preis|à partir de|dès|prix|od|jen|cena|fra|fr\.|från|pris|от|до|цена)"
 _BEFORE_GROUPS = re.compile(rf"(?s:.*)[:=(~\n]\ ?(?:{_AMOUNT})?|[^\w]*(?:{_AMOUNT})?[^\w]*|(?i:{_FROM}) (?:{_AMOUNT})?")
 """What may be before a number whose groups are separated by plain spaces: no word that the first group may belong to."""
+
+_LABEL = re.compile(r"[:=(~\n] ?$")
+_UNIT = re.compile(rf"\ ?(?!{_CURRENCY})[^\W\d_]")
+"""After a label and `2 500`, these may be two pieces of 500 g."""
 
 _POWER = re.compile(r"(?<=[a-z])[²³]")
 _NARROW_SPACES = str.maketrans(dict.fromkeys("\xa0\u2007\u2009\u202f", " "))
@@ -189,7 +193,8 @@ def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:
     before, after = text[: found.start()], text[found.end() :]
     if any(one.isnumeric() and not one.isalpha() for one in before + after) or (is_whole and found["rest"]):
         raise NotOfType
-    if found["group"] == " " and " " in spaced[found.start() : found.end()] and not _BEFORE_GROUPS.fullmatch(before):
+    is_spaced = found["group"] == " " and " " in spaced[found.start() : found.end()]
+    if is_spaced and (not _BEFORE_GROUPS.fullmatch(before) or (_LABEL.search(before) and _UNIT.match(after))):
         raise NotOfType  # two numbers, as in `iPhone 5 128 GB`
     is_negative = found["sign"] in ("-", "\u2212") or bool(_MINUS.search(before))
     if _MAYBE_MINUS_AFTER.match(after) or _LOSS.fullmatch(text) or (not is_negative and _MAYBE_MINUS.search(before)):

@@ -482,6 +482,23 @@ def test_a_match_is_a_whole_number_or_none(markup: str, regex: str, value: float
     assert [item.fields["v"] for item in found.items] == ([] if value is None else [value])
 
 
+@pytest.mark.parametrize("xpath", ["string(//p)", "normalize-space(//b[.='Price']/../p)"])
+def test_a_string_of_xpath_has_the_digits_of_elements_apart(xpath: str) -> None:
+    field = FieldRule("v", xpath=xpath, type="decimal")
+    for markup, value in (("19<sup>99</sup>", []), ("<i>19</i>.99", [19.99])):
+        found = run(rule(field), f"<div><b>Price</b><p>{markup}</p></div>".encode())
+        assert [item.fields["v"] for item in found.items] == value
+
+
+def test_an_item_has_no_values_of_one_within_it() -> None:
+    fields = (FieldRule("n", css="b"), FieldRule("p", css="i", type="int"), FieldRule("all", css="b", list=True))
+    found = run(rule(*fields, each=".it"), b"<div class=it><b>A</b><div class=it><b>B</b><i>5</i></div><b>C</b></div>")
+    assert [item.fields for item in found.items] == [
+        {"n": "A", "p": None, "all": ["A", "C"]},
+        {"n": "B", "p": 5, "all": ["B"]},
+    ]
+
+
 @pytest.mark.parametrize("end", ["}", ",}"])
 def test_large_numbers_keep_their_digits(end: str) -> None:
     assert product_of(script_of('{"@type": "Product", "sku": 12345678901234567890123' + end)) == {

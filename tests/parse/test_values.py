@@ -109,7 +109,7 @@ MAYBE_NEGATIVE = (
     *("- 5.00 €", "- $5.00", "–5 °C", "—5", "–$5.00", "‐5", "‑5", "﹣5", "－5", "5.00-", "5.00 -", "5.00-€", "5−"),
     *("($5.00)", "(1,234.50)", "(USD 5)", "$(5.00)", "-kr. 5", "- zł 5", "EUR-5.00", "minus 5 °C", "Discount - $5"),
 )
-MAYBE_TWO_NUMBERS = ("iPhone 5 128 GB", "iPhone 12 128.00 €", "Model A 1 234")
+MAYBE_TWO_NUMBERS = ("iPhone 5 128 GB", "iPhone 12 128.00 €", "Model A 1 234", "iPhone: 5 128 GB", "Menge: 2 500 g")
 
 
 @pytest.mark.parametrize(
