@@ -64,6 +64,15 @@ _SIDES = _named("sidebar related breadcrumb")  # documentation has them, too, an
 _ARTICLE_OF_PUBLISHER = "meta[property='og:type' i][content*=article i]"
 """News and magazines say it, for their articles to be shared. Forums, trackers and blogs without more software do not."""
 
+_LEAST_SECTION = 80  # characters outside of links that an extra with a heading hardly has
+
+_GENERATORS = (
+    "javadoc rustdoc docbook docutils sphinx doxygen makeinfo texinfo mkdocs mdbook docusaurus vitepress asciidoctor "
+    "antora gitbook typedoc"
+)
+_GENERATED = ", ".join(f"meta[name=generator i][content*={name} i]" for name in _GENERATORS.split())
+"""What programs write that make documentation alone."""
+
 _LEAST_HIDDEN = 2 / 3
 """Share of a page's text from which a hidden element is the page itself: scripts show it, or replace it."""
 
@@ -86,6 +95,9 @@ _FOUND_IN_MAIN, _FOUND_IN_BODY = 0.5, 0.25
 
 _FOUND_IN_DOCUMENTATION = 2 / 3
 """The same share of all text, if a heading has a permalink: of a list of chapters, trafilatura finds some lines only."""
+
+_SHORT_PAGE, _FOUND_IN_SHORT = 600, 0.8
+"""Characters of a body below which trafilatura has to find this share: it takes cards and short lists for links."""
 
 _LEAST_COMMENTS = 0.5
 """Length of the comments of a publisher's article, in that of the article, from which they belong to the text."""
@@ -124,6 +136,9 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     if sections:
         for part in document.select(_NOTES):
             part.tag = "div"
+    _forget_names(document)
+    if not is_markdown:
+        _mark_powers(document)
     html = restored(document.html)
     if is_markdown:
         _prepare_markdown(document, url)
@@ -194,6 +209,27 @@ def _unwrap_values(document: Document) -> None:
             part.unwrap()
 
 
+def _forget_names(document: Document) -> None:
+    """Remove the names that sections have from their headings, as `social-history`: extras have such names."""
+    for part in document.select(_EXTRAS):
+        heading = _key(title.text) if (title := part.select_one(_HEADINGS)) else ""
+        for key in ("id", "class"):
+            name = part.attr(key) or ""
+            is_telling = "-" in name or (key == "id" and part.tag == "section")
+            if name and is_telling and heading.startswith(_key(name)) and _prose(part) > _LEAST_SECTION:
+                del part.attrs[key]
+
+
+def _mark_powers(document: Document) -> None:
+    """Let `10<sup>6</sup>` be 10^6, not 106."""
+    import turbohtml  # noqa: PLC0415
+
+    for part in document.select("sup"):
+        before = part.previous_sibling
+        if before and before.text[-1:].isdigit() and part.text[:1].isdigit():
+            part.insert(0, turbohtml.Text("^"))
+
+
 def _size(text: str) -> int:
     """The number of characters that are no white space."""
     return len("".join(text.split()))
@@ -244,13 +280,15 @@ def _article(
     if _prose(content) < _LEAST_PROSE * length:
         found = _article_text(html)
         return ("" if _is_in(found, content) else found), False
-    if _is_documentation(content, by, sections):
+    if _is_documentation(content, by, sections) or document.select_one(_GENERATED):
         return "", False
     found = _article_text(html)
     prose = _prose(content) - _total(content.select(_COMMENTS))
     least = (_FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN) * prose
     if sections:
         least = _FOUND_IN_DOCUMENTATION * length
+    elif by == "body" and length < _SHORT_PAGE:
+        least = max(least, _FOUND_IN_SHORT * length)
     if _size(found) < least:
         return "", False
     _remove_small(whole, _COMMENT_FORMS, _LARGEST_EXTRA * _length(whole))

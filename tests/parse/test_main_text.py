@@ -354,6 +354,49 @@ def test_asides_within_documentation_are_text(kind: str) -> None:
     assert "Other" not in found
 
 
+PROSE = f"<p>{SENTENCE * 4}</p>" * 8
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_all_that_a_program_for_documentation_writes_is_text(form: TextForm) -> None:
+    rows = "".join(
+        f"<div><a href=/{i}>pack{i}</a></div><div><a href=/a{i}>Modules of a number {i}</a></div>" for i in ITEMS
+    )
+    body = f"<main><h1>Uses</h1><p>{SENTENCE * 8}</p><div>{rows}</div></main>"
+    found = of(body, form, "<meta name=generator content='javadoc/PackageUseWriter'>")
+    assert found.by == "main"
+    assert all(f"pack{i}" in found.text for i in ITEMS)
+
+
+def test_the_cards_of_a_short_page_are_text() -> None:
+    cards = "".join(f"<div><h4>Plan {i}</h4><ul><li>{i} users</li><li>Help</li></ul></div>" for i in range(3))
+    found = of(f"{NAV}<div><h1>Prices</h1><p>{SENTENCE * 2}</p></div><div>{cards}</div>{FOOTER}").text
+    assert all(f"{i} users" in found for i in range(3))
+    assert "rights" not in found
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize(
+    ("name", "heading", "is_text"),
+    [
+        ("id=social-history", "Social history", True),
+        ("id=cookies", "Cookies in HTTP", True),
+        ("class=social-policy", "Social policy", True),
+        ("id=social-links", "Follow us", False),
+    ],
+)
+def test_a_section_with_a_name_from_its_heading_is_text(name: str, heading: str, is_text: bool, form: TextForm) -> None:
+    section = f"<section {name}><h2>{heading}</h2><p>Words of it. {SENTENCE * 2}</p></section>"
+    assert ("Words of it" in of(f"<article>{PROSE}{section}</article>", form).text) is is_text
+
+
+@pytest.mark.parametrize("page", [PROSE, "<pre>code</pre>"])
+def test_digits_keep_their_powers(page: str) -> None:
+    body = f"<main>{page}<p>About 10<sup>6</sup> and x<sup>2</sup>.</p></main>"
+    assert "10^6 and x2." in of(body).text
+    assert "10<sup>6</sup>" in of(body, "markdown").text
+
+
 @pytest.mark.timed
 def test_dates_in_a_long_paragraph_take_no_time() -> None:
     began = time.process_time()
