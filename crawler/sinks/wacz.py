@@ -5,20 +5,15 @@ each file. `py-wacz` holds the index and the pages in memory. Here, a process fo
 of the index and its pages to files, which are then merged. WARC files with zstd, which WACZ does not know, are
 compressed with gzip.
 
-Everything is written in a folder `.NAME.wacz.peercrawl.tmp` beside the target. It is locked, and what a killed process
-left in it is removed. The file gets its name when it is complete.
+Everything is written in a scratch folder beside the target. The file gets its name when it is complete.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import heapq
 import os
 import re
-import shutil
-import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +32,7 @@ from crawler.parse.text import content_of
 from crawler.sinks.cdxj import read_index
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import in_processes
-from crawler.sinks.files import is_open, locked
+from crawler.sinks.files import is_open, remove_left_over, scratch_folder
 from crawler.sinks.lines import Row, iso_time, lost_from, lost_lines
 from crawler.sinks.reader import NoRow, Unread, complete_part, has_body, placed, read_rows, records_in, report
 
@@ -114,7 +109,8 @@ def write_wacz(
         raise UserError(f"{target} is there already, and no export has made it: name another file, with --out")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _work_folder(target) as folder:
+        remove_left_over(target.parent)
+        with scratch_folder(target.parent, ".wacz-") as folder:
             scans = in_processes(partial(_scan, folder, text), finished, processes, on_done)
             records, pages = _pack(scans, folder / target.name, text)
             (folder / target.name).rename(target)
@@ -149,23 +145,6 @@ def _check_names(files: Iterable[Path]) -> None:
     for path in files:
         if (other := known.setdefault(_stored_name(path), path)) is not path:
             raise UserError(f"{other} and {path} have the same name: export them to two WACZ files, with --out")
-
-
-@contextlib.contextmanager
-def _work_folder(target: Path) -> Iterator[Path]:
-    """A new folder beside `target`. Raises UserError if another process writes `target`."""
-    outer = target.with_name(f".{target.name}.peercrawl.tmp")
-    outer.mkdir(exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(locked(outer, fcntl.LOCK_EX | fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            raise UserError(f"another `crawler export` is writing {target}; repeat the command later") from error
-        stack.callback(shutil.rmtree, outer, ignore_errors=True)
-        for left in outer.iterdir():
-            shutil.rmtree(left)
-        # A name of its own: a process of a killed export may still write in the folder that it knows.
-        yield Path(tempfile.mkdtemp(dir=outer))
 
 
 # scanning

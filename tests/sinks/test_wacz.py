@@ -226,17 +226,19 @@ def test_memory_does_not_grow_with_the_archive_and_a_kill_leaves_no_file(tmp_pat
         "--processes",
         "1",
     ]
-    work = tmp_path / ".a.wacz.peercrawl.tmp"
     process = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_until(lambda: any(path.stat().st_size > 1 << 20 for path in work.glob("*/a.wacz")), "a part of the file")
+    wait_until(
+        lambda: any(path.stat().st_size > 1 << 20 for path in tmp_path.glob(".wacz-*/a.wacz")), "a part of the file"
+    )
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / "a.wacz").exists()
-    assert work.exists()
+    assert list(tmp_path.glob(".wacz-*"))
     # In a small process, because the peak of a process begins with that of the one that has started it.
     measured = [sys.executable, "-c", MEASURE, *words]
     done = subprocess.run(measured, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
     assert int(done.stdout) << 10 < LARGE // 2
     assert named_wacz(tmp_path) == ["a.wacz"]
+    assert not list(tmp_path.glob(".wacz-*"))
     with zipfile.ZipFile(tmp_path / "a.wacz") as packed:
         assert packed.getinfo("archive/large.warc.gz").file_size == (tmp_path / "out" / "large.warc.gz").stat().st_size
