@@ -484,9 +484,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 
 class Written(msgspec.Struct, frozen=True, gc=False):
     """What became of a group of pages that was written. `duplicates`: the URLs of pages whose body was already archived;
-    `failed`: those of pages that a sink could not handle, to be settled as `Page.failed`; `left_out`: those of pages with
-    a body that was not archived."""
+    `failed`: those of pages that a sink could not handle, to be settled as `Page.failed`; `bodiless`: the states of the
+    visits of pages whose body was not archived, by URL: their next visits have no condition."""
 
     duplicates: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
-    left_out: frozenset[str] = frozenset()
+    bodiless: Mapping[str, str] = {}

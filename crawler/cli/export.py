@@ -313,7 +313,7 @@ def _check_read(done: Exported) -> None:
         raise UserError(f"JSON lines of {whose} are lost; all pages in WARC files were exported")
     if done.unread:
         unread = f"{count_of(sum(one.count for one in done.unread.values()), 'record')} could not be read"
-        is_empty = not (done.rows or done.left_out or done.refused or done.kept)
+        is_empty = not (done.rows or done.textless or done.refused or done.kept)
         raise UserError(f"no page was exported: {unread}" if is_empty else f"{unread}; all others were exported")
 
 
@@ -367,7 +367,7 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
             f"earlier results with other options were replaced; different: {', '.join(sorted(done.differing))}"
         )
     counts = (
-        ("left out, because without main text", done.left_out, "page"),
+        ("left out, because without main text", done.textless, "page"),
         ("left out, because they say noindex", done.unindexed, "page"),
         ("left out, because gone, moved, denied or no longer linked", done.gone, "page"),
         ("left as they were, because their text is in other WARC files", done.missing, "page"),

@@ -59,8 +59,8 @@ FEW_LINKS = 512
 
 class Group:
     """The records, index lines and JSON lines to append to the files of `volume`. `duplicates`: URLs whose body was already
-    archived; a 304 has none. `left_out`: those of pages with a body that is not archived. `shares`: what belongs to each
-    leased page. `defects`: exceptions, each of which costs a page a part of its records."""
+    archived; a 304 has none. `bodiless`: as in `Written`. `shares`: what belongs to each leased page. `defects`:
+    exceptions, each of which costs a page a part of its records."""
 
     def __init__(self, volume: Volume) -> None:
         self.volume = volume
@@ -68,7 +68,7 @@ class Group:
         self.index: list[bytes] = []
         self.lines: list[bytes] = []
         self.duplicates: set[str] = set()
-        self.left_out: set[str] = set()
+        self.bodiless: dict[str, str] = {}
         self.shares: list[Share] = []
         self.defects: list[DefectFound] = []
         self.start = self.end = volume.warc.size if volume.warc else 0
@@ -153,9 +153,10 @@ class GroupEncoder:
                 page = msgspec.structs.replace(page, cut=(*page.cut, "defect"))
         elif page.exchange and not digest and not page.body_at and not page.is_withheld:
             digest = sha1(page.exchange.body)
-        if is_page and volume.warc and page.exchange and page.exchange.status < 300 and place is None:
-            group.left_out.add(page.url)
-            page = msgspec.structs.replace(page, visit_state=without_validator(page.visit_state))
+        has_body = page.exchange is not None and page.exchange.status < 300
+        if is_page and volume.warc and page.visit_state and has_body and place is None:
+            group.bodiless[page.url] = without_validator(page.visit_state)
+            page = msgspec.structs.replace(page, visit_state=group.bodiless[page.url])
         if is_page and volume.pages:
             line = len(group.lines)
             row = Row(page, digest, place, answer.extra, content)
@@ -258,7 +259,7 @@ class Archive:
             await self._in_thread(lambda: self._append(group))
         for found in group.defects:
             self._events.emit(found)
-        return Written(frozenset(group.duplicates), left_out=frozenset(group.left_out))
+        return Written(frozenset(group.duplicates), bodiless=group.bodiless)
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         """See `DurableSink.settled`."""

@@ -102,8 +102,8 @@ class ExportSettings(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct):
-    """The result of an export. `rows`: written rows, or Markdown files. Pages without a Markdown file: `left_out` for
-    lack of main text, `unindexed` because they say noindex, `gone` at their last visit, and `missing`, whose response
+    """The result of an export. `rows`: written rows, or Markdown files. Pages without a Markdown file: `textless`
+    ones, `unindexed` because they say noindex, `gone` at their last visit, and `missing`, whose response
     is in none of the WARC files. `removed`: files of earlier exports, and those under other names. `files`: the
     Markdown files by the URLs of the pages that were read, None for those without one. `kept`: WARC files that were
     exported before with the same options. `differing`: the options of replaced files that were others. `refused`: what
@@ -113,7 +113,7 @@ class Exported(msgspec.Struct):
     `lineless` with pages that have no JSON line."""
 
     rows: int = 0
-    left_out: int = 0
+    textless: int = 0
     kept: int = 0
     refused: int = 0
     unrecorded: int = 0
@@ -129,7 +129,7 @@ class Exported(msgspec.Struct):
     lineless: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
-        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed", "unindexed"):
+        for name in ("rows", "textless", "kept", "refused", "unrecorded", "gone", "removed", "unindexed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for kind, (number, url) in other.rowless.items():
             self._count_rowless(kind, number, url)
@@ -318,7 +318,7 @@ def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan)
             except Exception as error:  # pages contain what sites sent
                 report(url, error)
             if written is None:
-                done.left_out += has_content(page, False)  # others, such as style sheets, have no text
+                done.textless += has_content(page, False)  # others, such as style sheets, have no text
             else:
                 done.files[url] = written
     return done

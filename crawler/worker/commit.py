@@ -50,12 +50,11 @@ from crawler.parse.html import NOFOLLOW
 from crawler.parse.turns import FairTurns
 from crawler.scope.scope import RecentUrls
 from crawler.worker.leases import HeldLeases, LeasedDomain
-from crawler.worker.revisits import left_out
 from crawler.worker.runtime import Runtime, TimeSlice
 from frontier.entries import Entry, PushMode
 from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
 from frontier.queue import Frontier, PushReply
-from frontier.settle import Counted, LeasedUrl, SettledUrl, Settlement, SettleReply
+from frontier.settle import Counted, LeasedUrl, SettledUrl, Settlement, SettleReply, with_next_visit
 from frontier.store import batched
 
 T = TypeVar("T")
@@ -158,16 +157,17 @@ class Result(msgspec.Struct, frozen=True):
         return ((link.url, link.mode) for link in self.links)
 
     def as_written(self, written: Written) -> Result:
-        """This result, settled as a defect if its page is one of those that a sink could not handle, and as `left_out` if
-        its body was not archived."""
-        if self.page is None or self.settled is None or self.page.url not in written.failed | written.left_out:
+        """This result, settled as a defect if a sink could not handle its page, and for another visit without a condition
+        if its body was not archived."""
+        page, settled = self.page, self.settled
+        if page is None or settled is None:
             return self
-        if self.page.url not in written.failed:
-            return msgspec.structs.replace(self, settled=left_out(self.settled, self.page))
-        page = self.page.failed()
-        return msgspec.structs.replace(
-            self, page=page, settled=SettledUrl(self.settled.entry, page.outcome, page.reason)
-        )
+        if page.url in written.failed:
+            page = page.failed()
+            settled = SettledUrl(settled.entry, page.outcome, page.reason)
+        elif (state := written.bodiless.get(page.url)) is not None:
+            settled = with_next_visit(settled, page.visit, round(page.next_at * 1000), state)
+        return msgspec.structs.replace(self, page=page, settled=settled)
 
 
 class LeaseReport(Counted):
@@ -467,7 +467,7 @@ class Committer:
         results = await self._push(group)
         pushed = self._runtime.now()
         sunk = await self._write(results)
-        if sunk.failed or sunk.left_out:
+        if sunk.failed or sunk.bodiless:
             results = [result.as_written(sunk) for result in results]
         written = self._runtime.now()
         settling = SettlingGroup(group, results, sunk.duplicates)

@@ -32,7 +32,6 @@ from crawler.scope.next_visit import (
     served_gain_s,
     validator_of,
     visit_priority,
-    without_validator,
 )
 from crawler.worker.runtime import Runtime
 from frontier.domains import domain_of, host_of
@@ -140,13 +139,6 @@ def planned(rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains
     settled = msgspec.structs.replace(settled, entry=entry)
     page = msgspec.structs.replace(page, next_at=float(due_s), visit_state=str(decision.visits))
     return with_next_visit(settled, decision.found, due_s * 1000, page.visit_state), page
-
-
-def left_out(settled: SettledUrl, page: Page) -> SettledUrl:
-    """`settled`, for a `page` whose body was not kept, so that its next visit asks for the whole page."""
-    if not page.visit_state:
-        return settled
-    return with_next_visit(settled, page.visit, round(page.next_at * 1000), without_validator(page.visit_state))
 
 
 def visits_of(entry: Entry) -> Visits:

@@ -122,7 +122,7 @@ def test_links_between_files_are_relative_and_others_absolute(tmp_path: Path) ->
         visited("empty", b"<html><p></p>"),
     )
     done, files = exported(tmp_path, *pages)
-    assert done.left_out == 1
+    assert done.textless == 1
     a, b = files["a"], files["b_(1)?x=%C3%A9"]
     assert "[gone](https://site.test/gone) [other](http://site.test:80/b) [e](https://site.test/empty)" in a
     assert a.count("[b](https://site.test/") == 2

@@ -326,6 +326,6 @@ async def test_what_was_left_out_is_asked_for_without_a_condition(tmp_path: Path
     barred = replace(text_page("barred", words(90, 6_000)), visit_state=state, noarchive=True)
     async with archiving(tmp_path, near_duplicates="drop") as sink:
         written = await sink.write([original, copy, barred])
-    assert written.left_out == {copy.url, barred.url}
+    assert written.bodiless.keys() == {copy.url, barred.url}
     kept = [Visits.parse(str(line["visit_state"])).validator for line in readers.lines(tmp_path)]
     assert kept == ['e"1"', "", ""]

@@ -27,7 +27,7 @@ from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import Call, Reply, command
-from frontier.settle import LeasedUrl, SettledUrl, Settlement
+from frontier.settle import LeasedUrl, SettledUrl, Settlement, with_next_visit
 from frontier.shards import Nodes, identify_shards
 from frontier.store import RedisStore, Store, connect
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
@@ -96,6 +96,13 @@ def result_of(
     entry = entry or leased.lease.entries[0]
     made = page(exchange(entry.url.rpartition("/")[2], body))
     return Result(leased, SettledUrl(entry, Outcome.DONE, "200"), made, links)
+
+
+def test_the_next_visit_of_a_page_without_its_body_has_no_condition() -> None:
+    planned = msgspec.structs.replace(page(exchange("a", SAME)), visit="new", next_at=5.0, visit_state="ab")
+    result = Result(leased_domain(), SettledUrl(PAGE, Outcome.DONE, "200"), planned)
+    settled = SettledUrl(PAGE, Outcome.DONE, "200")
+    assert result.as_written(Written(bodiless={PAGE.url: "cd"})).settled == with_next_visit(settled, "new", 5_000, "cd")
 
 
 async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_last(
