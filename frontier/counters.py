@@ -27,6 +27,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -340,11 +341,12 @@ class DomainSample(msgspec.Struct, frozen=True):
 
 
 class DomainDelay(msgspec.Struct, frozen=True):
-    """The delay of a domain, None before the first fetch. `state`: of the politeness layer; `robots`: its records."""
+    """The delay of a domain, None before the first fetch. `state`: of the politeness layer; `robots`: its records
+    by their origins."""
 
     delay_ms: int | None
     state: str
-    robots: tuple[bytes, ...] = ()
+    robots: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 class ShardSurvey(msgspec.Struct, frozen=True):
@@ -392,7 +394,7 @@ async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainS
     found = {sample.domain: sample for sample in samples}
     idle = [sample for sample in found.values() if sample.held != "leased"]
     calls = [command("HMGET", keys.shards[one.shard].domain(one.domain), "delay", "state") for one in found.values()]
-    calls += [command("HVALS", keys.shards[one.shard].robots(one.domain)) for one in idle]
+    calls += [command("HGETALL", keys.shards[one.shard].robots(one.domain)) for one in idle]
     replies = await sound_replies(store.send_each, calls) if calls else []
     robots = dict(zip((one.domain for one in idle), replies[len(found) :], strict=True))
     return {name: _delay(reply, robots.get(name, ())) for name, reply in zip(found, replies, strict=False)}
@@ -400,7 +402,7 @@ async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainS
 
 def _delay(reply: Reply | RedisAway, robots: Reply | RedisAway) -> DomainDelay:
     delay, state = (None, None) if reply is None or isinstance(reply, RedisAway) else reply
-    records = () if robots is None or isinstance(robots, RedisAway) else tuple(robots)
+    records = {} if robots is None or isinstance(robots, RedisAway) else fields_of(robots)
     return DomainDelay(int(delay) if delay else None, state.decode() if state else "", records)
 
 

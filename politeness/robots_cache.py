@@ -193,10 +193,11 @@ class RobotsCache:
                 await asyncio.sleep(0)
 
 
-def next_unreachable(stored: Iterable[bytes]) -> RobotsRecord | None:
-    """The record of an unreachable file that is to be fetched first, None if there is none in `stored`."""
-    records = [record for one in stored if (record := _unpacked(one)) is not None and record.access == "disallow"]
-    return min(records, key=lambda record: record.retry_at_ms, default=None)
+def next_unreachable(stored: Mapping[bytes, bytes]) -> tuple[str, RobotsRecord | None]:
+    """The origin and the record of an unreachable file that is to be fetched first, None if there is none in `stored`."""
+    records = ((origin.decode(), record) for origin, one in stored.items() if (record := _unpacked(one)) is not None)
+    unreachable = [found for found in records if found[1].access == "disallow"]
+    return min(unreachable, key=lambda found: found[1].retry_at_ms, default=("", None))
 
 
 def longest_asked_delay(stored: Iterable[bytes]) -> float:

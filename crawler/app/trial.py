@@ -93,7 +93,7 @@ def _share(number: int, report: RuleReport) -> str:
 
 
 def _source(field: FieldRule) -> str:
-    parts = [f"{name} {text!r}" for name in (*SOURCES[:-1], "attr", "regex") if (text := getattr(field, name))]
+    parts = [f"{name} '{text}'" for name in (*SOURCES[:-1], "attr", "regex") if (text := getattr(field, name))]
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -459,7 +459,7 @@ def _when(ms: int) -> str:
 def why(line: DomainLine) -> str:
     """Return why a domain waits: its robots.txt, a limit, retries, its failures and its delay."""
     if line.robots:
-        return f"robots.txt unreachable ({line.robots})"
+        return f"robots.txt unreachable ({line.robots})" + (f": {line.origin}" if line.origin else "")
     if line.limit:
         return line.limit
     if line.held == "waiting" and not line.failures:

@@ -144,7 +144,8 @@ def explain(setting: str | None, as_json: bool) -> None:
         crawler config explain limits
     """
     found = reference.find(setting) if setting else reference.all_settings()
-    emit(found, as_json, Group(*(_explained(one) for one in found)))
+    before = ["", *(one.environment for one in found)]
+    emit(found, as_json, Group(*map(_explained, found, before)))
 
 
 @config.command()
@@ -258,14 +259,14 @@ def _toml(tables: dict[str, Any]) -> Text:
     return Syntax("", "toml").highlight("\n".join(blocks[1:]))
 
 
-def _explained(setting: Setting) -> RenderableType:
+def _explained(setting: Setting, variable_before: str) -> RenderableType:
     default = setting.default_text if setting.is_required else f"default {setting.default_text}"
     because = f": {setting.because}" if setting.because else ""
+    # One variable sets all keys of a repeated table, and the first of them shows it.
+    variable = f"environment {setting.environment}; " if setting.environment != variable_before else ""
     return Group(
         Text.assemble((setting.name, "bold green"), f"  {setting.kind}, {default}"),
         Text(f"  {setting.meaning}"),
-        Text(
-            f"  environment {setting.environment}; a change takes effect {setting.takes_effect}{because}", style="dim"
-        ),
+        Text(f"  {variable}a change takes effect {setting.takes_effect}{because}", style="dim"),
         Text(),
     )

@@ -497,6 +497,7 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("backoff", found.backoff),
         ("shard", f"{found.shard}, {leased}"),
         ("last", _last(found.last)),
+        ("label", str(last.get("label") or "")),
         ("found on", str(last.get("via") or "")),
         ("links", f"{last.get('link_count') or 0:,}" if last.get("outcome") == "done" else ""),
         ("noindex", "yes: it asks not to be listed by search engines" if last.get("noindex") else ""),

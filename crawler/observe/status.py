@@ -358,7 +358,10 @@ def failing(summary: Summary) -> list[str]:
     ]
     if len(lines) > MOST_DOMAINS:
         reasons.append(f"and {count_of(len(lines) - MOST_DOMAINS, 'more domain')}")
-    return reasons + [f"if it works again: `crawler retry {line.domain}`" for line in lines[:1]]
+    for line in lines[:1]:
+        other = "; if its pages are not wanted: scope.exclude" if line.robots else ""
+        reasons.append(f"if it works again: `crawler retry {line.domain}`{other}")
+    return reasons
 
 
 def _failure(line: DomainLine) -> str:
@@ -366,7 +369,7 @@ def _failure(line: DomainLine) -> str:
     if reason == "no_such_host":
         return f"{line.domain}: no such host"
     if line.robots:
-        return f"robots.txt of {line.domain} is unreachable ({reason})"
+        return f"robots.txt of {line.origin or line.domain} is unreachable ({reason})"
     return f"{line.domain} has failed ({reason}, {line.failures:,} in a row)"
 
 

@@ -57,13 +57,14 @@ NAMED = 256
 
 class DomainLine(DomainSample, frozen=True):
     """A domain in a list. `failures`: in a row, the last one for `reason`. `limit`: why it waits without a failure of its
-    own. `robots`: why its robots.txt is unreachable."""
+    own. `robots`: why the robots.txt of its `origin` is unreachable."""
 
     delay_ms: int | None
     failures: int
     reason: str
     limit: str = ""
     robots: str = ""
+    origin: str = ""
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
@@ -210,7 +211,7 @@ def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample
 
 def _line(sample: DomainSample, delays: DomainDelay, now_ms: int) -> DomainLine:
     backoff = BackoffState.parse(delays.state)
-    record = next_unreachable(delays.robots)
+    origin, record = next_unreachable(delays.robots)
     if record is not None and sample.held != "waiting" and record.reason != backoff.reason:
         record = None  # the domain has URLs of other origins
     if record is not None:
@@ -222,6 +223,7 @@ def _line(sample: DomainSample, delays: DomainDelay, now_ms: int) -> DomainLine:
         reason=backoff.reason,
         limit=limit_in_words(backoff) if backoff.until_ms <= now_ms < backoff.limited_until_ms else "",
         robots=record.reason if record is not None else "",
+        origin=origin if record is not None else "",
     )
 
 

@@ -193,13 +193,13 @@ class Destination(msgspec.Struct, frozen=True):
 
     def check(self) -> None:
         """Raises UserError for a URL that cannot be used, and if psycopg is not installed."""
+        if not self.url.startswith(SCHEMES):
+            raise UserError("--to takes a URL: postgresql://HOST/DATABASE; for a file: --format csv --out FOLDER")
         try:
             import psycopg.conninfo  # noqa: PLC0415
         except ImportError as error:
             raise UserError("--to needs psycopg: pip install 'peercrawl[postgres]'") from error
         try:
-            if not self.url.startswith(SCHEMES):
-                raise UserError("--to takes a URL: postgresql://HOST/DATABASE")
             is_wrong = _is_split_wrongly(self.url, psycopg.conninfo.conninfo_to_dict(self.url))
         except (psycopg.Error, ValueError):  # its text has a part of the URL
             raise UserError(

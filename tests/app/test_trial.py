@@ -140,7 +140,7 @@ size = { css = ".size" }
 name = "wrong"
 [extract.fields]
 title = { css = "title" }
-price = { css = "h1", type = "decimal" }
+price = { css = "h1", regex = '\\w+', type = "decimal" }
 
 [[extract]]
 name = "each"
@@ -171,7 +171,7 @@ fields = { title = { css = "h1" }, tags = { css = ".tag", list = true } }
 
 FINDINGS = [
     "[[extract]] none: 0 items: sku: required, nothing found (json_ld 'Product.sku'); size: nothing found (css '.size')",
-    "[[extract]] wrong: 0 items: price: 'Hello' is not of type decimal (css 'h1')",
+    "[[extract]] wrong: 0 items: price: 'Hello' is not of type decimal (css 'h1', regex '\\w+')",
     "[[extract]] each: 0 items: number: required, nothing found in 2 of 2 elements (css '[data-n]')",
     "[[extract]] lists: 0 items: each = 'li.product' selects no element",
     "[[extract]] shoes: not for this page: match '/shoes/[0-9]+' is not found in its URL",

@@ -131,6 +131,7 @@ def test_the_variable_in_the_explanation_of_a_repeated_table_works(
     hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "text, required" in hand.type("config", "explain", "extract.name", here=False)
+    assert hand.type("config", "explain", "extract.fields", here=False).count("environment CRAWLER_EXTRACT=") == 1
     (tmp_path / "c.toml").write_text("")
     for one in (one for one in reference.all_settings() if one.table in reference.repeated()):
         (assignment,) = shlex.split(one.environment)

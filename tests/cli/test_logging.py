@@ -81,7 +81,9 @@ def test_a_crawl_without_a_terminal_logs_at_once_what_it_waits_for(tmp_path: Pat
     finally:
         running.send(signal.SIGTERM)
     told = [line for line in lines(running.wait()) if "waits_for" in line]
-    assert "robots.txt of 127.0.0.1 is unreachable (refused), next try in" in told[0]["waits_for"]
+    assert re.search(
+        r"robots.txt of http://127.0.0.1:\d+ is unreachable \(refused\), next try in", told[0]["waits_for"]
+    )
 
 
 def test_debug_logs_each_page(commands: Bench) -> None:
@@ -176,7 +178,7 @@ def test_a_terminal_is_told_what_a_replica_waits_for(tmp_path: Path) -> None:
     assert seeded.wait().code == 0
     with Screen(tmp_path, "run", columns=400) as screen:
         shown = screen.wait_for("waits_for=", "crawler retry 127.0.0.1")
-        assert "robots.txt of 127.0.0.1 is unreachable (refused), next try in" in shown
+        assert re.search(r"robots.txt of http://127.0.0.1:\d+ is unreachable \(refused\), next try in", shown)
         screen.press("\x03")
         assert screen.wait() == 0
 

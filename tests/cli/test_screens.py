@@ -217,7 +217,7 @@ def test_a_crawl_says_from_the_first_failure_on_what_it_waits_for(tmp_path: Path
     with Site(lambda _: Reply(status=503)) as site:
         words = ("crawl", site.url, "--allow", "127.0.0.1", "--port", str(site.port))
         with Screen(tmp_path, *words, columns=120) as screen:
-            screen.wait_for("robots.txt of 127.0.0.1 is unreachable (http_503), next try in")
+            screen.wait_for("robots.txt of http://127.0.0.1:", "is unreachable (http_503), next try in")
             for command in (["status"], ["top", "--once"]):
                 with Screen(tmp_path, *command, columns=120) as other:
                     assert other.wait() == 0

@@ -164,7 +164,7 @@ async def test_domains_whose_urls_all_wait_are_named(store: RedisStore, crawl_na
         ("a.test", "waiting", 9_000, 3),
     ]
     delays = await domain_delays(store, frontier.keys, found.domains)
-    assert (delays["a.test"].robots, delays["b.test"].robots) == ((b"a",), (b"b",))
+    assert (delays["a.test"].robots, delays["b.test"].robots) == ({b"https://a.test": b"a"}, {b"https://b.test": b"b"})
 
 
 async def test_the_listed_waiting_domains_are_limited(store: RedisStore, crawl_name: str) -> None:

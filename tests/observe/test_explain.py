@@ -187,6 +187,7 @@ def test_the_error_of_a_handler_is_shown() -> None:
     shown = rows(explained(UrlStatus("dead"), line=line))
     assert ("handler", "ValueError: no price (shop.py:5)") in shown
     assert ("handler", "") in rows(explained(SETTLED))
+    assert ("label", "members") in rows(explained(SETTLED, line={"outcome": "done", "label": "members"}))
 
 
 def test_every_reason_for_a_cut_is_explained() -> None:
