@@ -364,8 +364,8 @@ class ExtraRequests:
         """A block in which nobody else makes a request to the domain of `guest`. Yields False if this replica has leased
         the domain."""
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
-        visit.was_held_up = True
         line = self._lines.setdefault(guest.domain, asyncio.Lock())
+        visit.was_held_up |= line.locked()
         async with line:
             held: Reservation | None = None
             try:
@@ -382,14 +382,16 @@ class ExtraRequests:
 
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""
-        while not await self._has_entered(visit, door, domain):
-            self._check(visit, door.next_at)
-            await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
-            self._check(visit)
+        while True:
+            self._check(visit, self.runtime.now())
             leased = self.held.of(domain)
             if door.reservation is None and leased is not None and self._is_usable(visit, leased):
                 return None
-        return door.reservation
+            if await self._has_entered(visit, door, domain):
+                return door.reservation
+            visit.was_held_up = True
+            self._check(visit, door.next_at)
+            await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
 
     async def _has_entered(self, visit: PageVisit, door: LeasedDomain, domain: str) -> bool:
         # Not longer than the handler may take: if this replica dies, others wait for the end of the reservation.

@@ -24,7 +24,7 @@ from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
 from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
-from frontier.reservations import Reservations
+from frontier.reservations import Reservation, ReservationRefused, Reservations
 from politeness.delay import DelayPolicy
 from tests.e2e.harness import CRAWLER, Running, toml
 from tests.site import Reply, Request, Site
@@ -49,6 +49,8 @@ def shop(request: Request) -> Reply | str | None:
         return Reply(gzip.compress(bytes(5_000_000)), headers={**JSON, "Content-Encoding": "gzip"})
     if path == "/busy":
         return Reply("", 429, {"Retry-After": "300"})
+    if path == "/rests":
+        return Reply("", 429, {"Retry-After": "4"})
     if path == "/breaks":
         raise ConnectionAbortedError
     if path == "/odd":
@@ -318,21 +320,42 @@ def test_a_handler_that_took_too_long_for_a_reservation_is_called_again(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also without `handlers.tries`: the domain may be free later."""
-    router, asked, reserve = Router(), list[str](), Reservations.reserve
+    router, tries, reserve = Router(), list[int](), Reservations.reserve
 
-    async def late_at_first(self: Reservations, domain: str, max_wait_ms: int, hold_ms: float) -> Any:
-        asked.append(domain)
-        if len(asked) == 1:
-            await asyncio.sleep(300)
-        return await reserve(self, domain, max_wait_ms, hold_ms)
+    async def refused_at_first(self: Reservations, domain: str, max_wait_ms: int, hold_ms: float) -> Any:
+        refused = ReservationRefused(self._clock.now_ms() + 1000)
+        return await reserve(self, domain, max_wait_ms, hold_ms) if tries[-1] else refused
 
     @router.handler("/product/0")
     async def product(page: ParsedPage, crawl: Handle) -> None:
+        tries.append(page.tries)
         await crawl.fetch("http://b.test/api/0")
 
-    monkeypatch.setattr(Reservations, "reserve", late_at_first)
+    monkeypatch.setattr(Reservations, "reserve", refused_at_first)
     own = {**settings, "handlers": {"timeout": 10, "tries": 1}, "politeness": {"delay": 0, "backoff_base": 0.1}}
     assert crawled(router, own, "http://a.test/product/0").stats.done == {"ok": 1}
+
+
+def test_a_handler_that_waited_for_no_reservation_is_not_called_again(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router, tries = Router(), list[int]()
+
+    async def reserved_at_once(self: Reservations, domain: str, max_wait_ms: int, hold_ms: float) -> Reservation:
+        now_ms = self._clock.now_ms()
+        return Reservation(domain, now_ms, now_ms + 60_000, 0)
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        tries.append(page.tries)
+        await crawl.fetch("http://b.test/api/0")
+        await crawl.fetch("/rests")
+        await crawl.fetch("/api/0")  # too late
+
+    monkeypatch.setattr(Reservations, "reserve", reserved_at_once)
+    settings["politeness"]["tries"] = 2
+    crawled(router, {**settings, "handlers": {"timeout": 3, "tries": 1}}, "http://a.test/product/0")
+    assert tries == [0]
 
 
 @pytest.mark.long
@@ -393,6 +416,31 @@ def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[st
     assert list(crawl.stats.dead) in (["handler_timeout"], ["handler_failed"])
     assert asked[0].cancelled()
     assert not site.times("/api/forgotten")
+
+
+def test_a_task_that_outlives_its_page_makes_no_more_requests(site: Site, settings: dict[str, Any]) -> None:
+    """Nobody would archive them."""
+    router, is_over, asked = Router(), asyncio.Event(), list[asyncio.Task[Any]]()
+
+    @router.handler("/product/0")
+    async def first(page: ParsedPage, crawl: Handle) -> None:
+        async def late() -> None:
+            await is_over.wait()
+            await crawl.fetch("http://b.test/api/0")
+
+        await crawl.fetch("http://b.test/api/1")
+        asked.append(asyncio.create_task(late()))
+        await crawl.enqueue("/product/1")
+
+    @router.handler("/product/1")
+    async def second(page: ParsedPage, crawl: Handle) -> None:
+        await asyncio.sleep(1)  # b.test has a turn at once
+        is_over.set()
+        with pytest.raises(Refused, match="interrupted"):
+            await asked[0]
+
+    assert crawled(router, settings, "http://a.test/product/0").stats.done == {"ok": 2}
+    assert not site.times("/api/0", host="b.test")
 
 
 def test_a_failure_that_is_ours_costs_the_page_no_try(
