@@ -97,6 +97,8 @@ class HttpClient(Protocol):
 
     async def locate(self, url: str) -> str | None: ...
 
+    def remember(self, host: str, age_s: float) -> None: ...
+
     def apply(self, max_body_bytes: int, parallel: int) -> None: ...
 
     async def stop(self, grace_s: float) -> None: ...
@@ -299,6 +301,11 @@ class Fetcher:
             if proxy is not None and proxy.looks_up:
                 return None
         return await self._resolver.first(host_of(url))
+
+    def remember(self, host: str, age_s: float) -> None:
+        """Note that the DNS had an address of `host` so many seconds ago, before this process looked it up."""
+        if self._resolver is not None:
+            self._resolver.remember(host, age_s)
 
     def _request(
         self,

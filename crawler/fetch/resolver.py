@@ -268,10 +268,7 @@ class Resolver(AbstractResolver):
 
     async def first(self, host: str) -> str:
         """The address that a request to `host` will be sent to, if it accepts connections. Raises what `resolve` raises."""
-        try:
-            return str(ip_address(host.removeprefix("[").removesuffix("]")))
-        except ValueError:
-            return str((await self.resolve(host))[0]["host"])
+        return _address(host) or str((await self.resolve(host))[0]["host"])
 
     def connected(self, host: str, address: str) -> None:
         """Have the next requests to `host` begin with `address`, which has accepted a connection."""
@@ -285,6 +282,12 @@ class Resolver(AbstractResolver):
         if known is not None:
             tried = _of_both_families(known.addresses)
             self._known[host] = known.beginning_with([address for address in known.addresses if address not in tried])
+
+    def remember(self, host: str, age_s: float) -> None:
+        """Note that the DNS had an address of `host` so many seconds ago, before this process looked it up."""
+        if _address(host) is None and self._host_map.find(host) is None:
+            found_at = self._clock.monotonic() - age_s
+            self._known.setdefault(host, _CacheEntry(-math.inf, found_at, failure=(FailureKind.DNS, "not looked up")))
 
     async def overdue(self, host: str) -> FailureKind | None:
         """What it means that `host` is still being looked up when there is no time left; None if it is not."""
@@ -339,14 +342,15 @@ class Resolver(AbstractResolver):
                 witnesses.setdefault(domain_of(other), other)
                 if len(witnesses) == WITNESSES:
                     break
-        names = [*witnesses.values(), CONTROL_DOMAIN][:WITNESSES]
+        if not witnesses:
+            return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONTROL_TIMEOUT_S):
-                for name in names:
+                for name in [*witnesses.values(), CONTROL_DOMAIN][:WITNESSES]:
                     with contextlib.suppress(FetchFailed):
                         self._judged(name, await self._lookup.lookup(name, anew=True))
                         return True
-        return not witnesses
+        return False
 
     async def _failure_kind(self, began: float) -> FailureKind:
         """Whose fault it is that the DNS has failed in a look-up that began at `began`."""
@@ -426,3 +430,11 @@ def _of_both_families(addresses: Sequence[str]) -> list[str]:
     if other is not None:
         tried[-1] = other
     return tried
+
+
+def _address(host: str) -> str | None:
+    """The address that `host` is; None if it is a name."""
+    try:
+        return str(ip_address(host.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        return None

@@ -90,6 +90,10 @@ class PoliteFetch:
         self._in_flight: dict[asyncio.Timeout, float] = {}  # when each began, by the event loop, the oldest first
         self._failing_since: dict[FailureKind, float] = {}  # when failures that are ours began, monotonic seconds
 
+    def remember(self, host: str, age_s: float) -> None:
+        """Note that `host` had an address so many seconds ago, before this process looked it up."""
+        self._http.remember(host, age_s)
+
     async def fetch(self, leased: LeasedDomain, request: HttpRequest, known: OriginRobots | None) -> Exchange:
         """Make `request`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`:
         the robots.txt that may set the delay, None if unknown. Raises FetchFailed, with LEASE_EXPIRED if the lease ended

@@ -109,6 +109,8 @@ class RobotsLookup:
             known = await self.runtime.retry.soon(lambda: self.cache.load(origin, leased.domain), node)
         if known is not None and known.error is not None:
             self._defect("robots", f"{origin}/robots.txt", known.error)
+        if known is not None and known.record.status is not None:
+            self.fetch.remember(host_of(origin), (self._now_ms() - known.record.fetched_at_ms) / 1000)
         return known
 
     async def _request_robots(self, leased: LeasedDomain, origin: str, known: OriginRobots | None) -> None:

@@ -248,6 +248,21 @@ async def test_a_host_that_has_just_had_an_address_is_not_yet_gone() -> None:
     assert await _kinds(resolver, clock, "intranet.example", 2) == [OURS, GONE]
 
 
+@pytest.mark.parametrize("answer", [GONE, DnsAnswer(("10.0.0.1",), 1.0)])
+async def test_a_process_that_starts_while_the_dns_fails_knows_hosts_from_before(
+    answer: DnsAnswer | FailureKind,
+) -> None:
+    clock, lookup = ManualClock(), ScriptedLookup(answer)
+    resolver = _resolver(lookup, clock)
+    for host in ("a.example", "b.example", "8.8.8.8", "[2001:db8::1]"):
+        resolver.remember(host, 7 * 86_400.0)
+    assert [await _kind(resolver, host) for host in ("new.example", "a.example", "b.example")] == [OURS] * 3
+    lookup.answers_for["b.example"] = PUBLIC
+    clock.now += 60.0
+    assert await resolver.first("b.example")
+    assert await _kind(resolver, "a.example") is not OURS
+
+
 async def test_a_dns_that_has_known_no_host_is_believed() -> None:
     """As in a closed network whose hosts are named by their addresses."""
     resolver = _resolver(ScriptedLookup(GONE))

@@ -53,7 +53,7 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     }
     counting = CountingStore(store)
     cache = RobotsCache(counting, frontier, "peercrawl")
-    robots_lookup = RobotsLookup(runtime(time, server_clock), cache, *[NOBODY] * 6)
+    robots_lookup = RobotsLookup(runtime(time, server_clock), cache, Mock(), *[NOBODY] * 5)
     # When they are prefetched, except for one that is cached,
     await cache.load("https://b.test", "b.test")
     counting.calls.clear()
@@ -91,7 +91,7 @@ class Visit:
 
     def __init__(self, store: RedisStore, frontier: Frontier, leased: LeasedDomain) -> None:
         self.clock: Any = Stopped()
-        self.http = AsyncMock()
+        self.http = AsyncMock(remember=Mock())
         self.http.fetch.return_value = FILE
         self.defects: list[DefectFound] = []
         shared, throttle = runtime(self.clock), throttle_for(self.clock)
