@@ -43,7 +43,7 @@ from crawler.fetch.client import HttpClient
 from crawler.handlers.parsed_page import Download, ParsedPage, as_request
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Router, app_settings
-from crawler.handlers.values import SharedValues
+from crawler.handlers.values import SharedValues, check_loop
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.request import Request, RequestOptions
@@ -63,7 +63,8 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
 from frontier.entries import PLAIN, PushMode, check_priority, tag_of
-from frontier.errors import NoSuchCrawl
+from frontier.errors import BadInput, NoSuchCrawl
+from frontier.keys import check_crawl_name
 from frontier.store import RedisStore
 from frontier.urls import with_key
 
@@ -129,7 +130,8 @@ class Crawl:
     when nothing is left, but wait for `add` or another program to queue more, until `stop` or `finish`. `again`: fetch
     the seeds also if an earlier run has, to find what is new there. `cookies`: keep those of each origin, as a login needs
     it: short for a table `{"cookies": True}` in `[[requests]]`. Its attribute `stats` says what this run has settled
-    so far.
+    so far, and `loop` is the event loop that it runs in, None before: calls from another loop or thread go there, as
+    `asyncio.run_coroutine_threadsafe(crawl.add(URL), crawl.loop)`.
 
     As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others,
     and a crawl that exists there goes on where it stopped. It keeps its settings. Those that are given here as a dict,
@@ -152,13 +154,19 @@ class Crawl:
         again: bool = False,
         cookies: bool = False,
     ) -> None:
+        try:
+            check_crawl_name(name)
+        except BadInput as error:
+            raise UserError(str(error)) from None
         path = Path(settings) if isinstance(settings, (str, Path)) else None
         tables: dict[str, Any] = {}
         if isinstance(settings, Mapping):
             # A table that may be repeated is a list of tables.
             tables = {name: dict(table) if isinstance(table, Mapping) else table for name, table in settings.items()}
         if max_pages is not None:
-            tables["limits"] = {**tables.get("limits", {}), "max_pages": max_pages}
+            tables.setdefault("limits", {})
+            if isinstance(tables["limits"], dict):
+                tables["limits"]["max_pages"] = max_pages
         if cookies:
             tables["requests"] = [*tables.get("requests", ()), {"cookies": True}]
         arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
@@ -175,7 +183,7 @@ class Crawl:
         self.stats = Stats()
         self._replica: Replica | None = None
         self._context: Context | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
         self._pages: deque[Page] | None = deque()  # None if nobody will take them
         self._news, self._room = asyncio.Event(), asyncio.Event()
@@ -289,7 +297,9 @@ class Crawl:
         """Queue `urls` while the crawl runs, and return how many are new. They are seeds: their domains are in the scope
         from now on. `priority`, `label` and `payload`: as in `Handle.enqueue`. Waits while Redis is away; URLs that it has
         got before that do not count as new. Raises UserError for URLs that cannot be fetched."""
-        replica = self._running()
+        replica = self._started()
+        if replica.engine.ended.is_set():
+            raise RuntimeError("the crawl has ended")
         settings = replica.engine.follower.settings
         if priority is not None:
             check_priority(priority)
@@ -318,29 +328,25 @@ class Crawl:
         return await self._requests().download(wanted)
 
     def _requests(self) -> VisitRequests:
-        if self._replica is None or self._context is None:
-            raise RuntimeError("the crawl does not run yet")
-        if self._is_stopping or self._replica.engine.control.stopped:
+        engine = self._started().engine
+        if self._is_stopping or engine.control.stopped:
             raise RuntimeError("the crawl has ended")
-        return VisitRequests(None, self._replica.engine.extra.begin_without_page(), self._context.files)
+        assert self._context is not None
+        return VisitRequests(None, engine.extra.begin_without_page(), self._context.files)
 
     def stop(self) -> None:
         """End this run, from any thread: requests in flight end, within `replica.grace` seconds, and are committed. What is
         queued stays there for the next run. Changes nothing after the end."""
-        if self._replica is None or self._loop is None:
+        if self._replica is None or self.loop is None:
             raise RuntimeError("the crawl does not run yet")
         if self._ending is None or not self._ending.done():
-            self._loop.call_soon_threadsafe(self._replica.engine.ended.set)
+            self.loop.call_soon_threadsafe(self._replica.engine.ended.set)
 
-    def _begun(self) -> tuple[Replica, asyncio.Task[None]]:
-        """The replica, and the task that ends it."""
-        if self._replica is None or self._ending is None:
+    def _started(self) -> Replica:
+        """The replica. Raises RuntimeError before the start, and in another event loop."""
+        if self._replica is None:
             raise RuntimeError("the crawl does not run yet: use `async with`")
-        return self._replica, self._ending
-
-    def _running(self) -> Replica:
-        if self._replica is None or self._replica.engine.ended.is_set():
-            raise RuntimeError("the crawl has ended" if self._replica else "the crawl does not run yet")
+        check_loop(self.loop)
         return self._replica
 
     async def __aenter__(self) -> Crawl:
@@ -350,7 +356,7 @@ class Crawl:
             raise RuntimeError("a Crawl runs once: create another one to continue")
         async with self._stack as stack:
             with _naming_settings():
-                self._loop = asyncio.get_running_loop()
+                self.loop = asyncio.get_running_loop()
                 self._replica = await self._start(stack)
                 self.stats.started_at = time.time()
             self._stack = stack.pop_all()
@@ -379,14 +385,15 @@ class Crawl:
     async def finish(self, *, progress: bool = False) -> None:
         """Crawl to the end, which is when nothing is left, also with `keep_open`. Pages are not kept for a loop from now
         on. `progress`: as in `run`."""
-        replica = self._begun()[0]
+        replica = self._started()
         if self._keep_open:
             self._keep_open = False
             replica.engine.end_when_empty()
         await self._until_ended(progress)
 
     async def _until_ended(self, progress: bool) -> None:
-        _, ending = self._begun()
+        ending = self._ending
+        assert ending is not None
         self._keep_no_pages()
         if progress:
             await self._tell_progress(ending)
@@ -404,9 +411,10 @@ class Crawl:
 
     async def __anext__(self) -> ParsedPage:
         """Return the next page that is settled, whatever its outcome."""
-        _, ending = self._begun()
+        replica, ending = self._started(), self._ending
+        assert ending is not None
         while not self._pages:
-            if self._replica is not None and self._replica.engine.ended.is_set():
+            if replica.engine.ended.is_set():
                 self._has_all.set()
             if ending.done() or self._pages is None:
                 await ending

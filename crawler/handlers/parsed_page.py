@@ -7,7 +7,6 @@ nothing.
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -19,7 +18,7 @@ from yarl import URL
 
 from crawler.arguments import JsonDict, WrongArgument, checked
 from crawler.errors import Refused
-from crawler.handlers.values import SharedValues, awaitable_here
+from crawler.handlers.values import SharedValues, check_loop, running_loop
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, TORN, Exchange, Item, Link, Outcome, Page
 from crawler.parse import tree
@@ -119,9 +118,10 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
     @checked
     def csv(self, delimiter: str = ",", quotechar: str = '"') -> list[dict[str, Any]]:
         """Return the rows of the body as CSV, by the names in its first row. What a row has beyond these is a list, by the
-        name `rest`, and what it lacks is None."""
-        rows = io.StringIO(self.text, newline="")
-        return list(csv.DictReader(rows, restkey="rest", delimiter=delimiter, quotechar=quotechar))
+        name `rest`, or `rest_` if there is such a name, and what it lacks is None."""
+        rows = csv.DictReader(io.StringIO(self.text, newline=""), delimiter=delimiter, quotechar=quotechar)
+        rows.restkey = "rest_" if "rest" in (rows.fieldnames or ()) else "rest"
+        return list(rows)
 
     @property
     def document(self) -> Document:
@@ -320,17 +320,20 @@ class Handle:
         self._dropped: list[UrlPattern] = []
         self._stop: str | None = None
         self._requests = requests
+        self._loop = running_loop()
 
     @property
     def store(self) -> SharedValues:
-        """Values that all replicas share. Raises RuntimeError in a plain function."""
-        return awaitable_here(self._store)
+        """Values that all replicas share. Raises RuntimeError in a plain function, and in another event loop."""
+        check_loop(self._loop)
+        return self._store
 
     @checked
     def push(self, name: str, item: object) -> Awaitable[None]:
         """Add `item`, or each item of a list, to the data set `name`. It is a dict, or anything else that becomes a JSON
-        object: a dataclass, or a msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and
-        TypeError for a value that JSON does not have; then none is added."""
+        object: a dataclass, or a msgspec.Struct. In it, sets become lists, times and other keys text, bytes base64, and
+        NaN null. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that cannot become
+        JSON; then none is added."""
         made = [encoded_item(name, one) for one in (item if isinstance(item, (list, tuple)) else [item])]
         size = self._item_bytes + sum(len(one.json) for one in made)
         if size > MAX_ITEM_BYTES:
@@ -392,11 +395,8 @@ class Handle:
         return self._able().download(wanted)
 
     def _able(self) -> Requests:
-        """What makes requests. Raises TypeError in a thread."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise TypeError("only handlers that are declared with `async def` can make requests") from None
+        """What makes requests. Raises RuntimeError in a thread, and in another event loop."""
+        check_loop(self._loop)
         if self._requests is None:
             raise Refused("offline", "requests are made in a crawl only")
         return self._requests

@@ -14,7 +14,7 @@ from crawler.arguments import check, checked
 from crawler.errors import UserError, closest
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.handlers.requests import Files
-from crawler.handlers.values import SharedValues, awaitable_here
+from crawler.handlers.values import SharedValues, check_loop, running_loop
 from crawler.hooks import ROUTERS, OutgoingRequest, imported
 from crawler.page import DEAD_REASONS, Exchange, Outcome, Page
 from frontier.entries import tag_of
@@ -276,6 +276,7 @@ class Context:
         self.settings: Any = {} if settings is None else settings
         self.state: dict[str, Any] = {}
         self._store = SharedValues()
+        self._loop = running_loop()
         self.crawl = crawl
         self.replica = replica
         self.files = Files(files)
@@ -285,8 +286,9 @@ class Context:
 
     @property
     def store(self) -> SharedValues:
-        """Values that all replicas share. Raises RuntimeError in a plain function that runs in a thread."""
-        return awaitable_here(self._store)
+        """Values that all replicas share. Raises RuntimeError in a thread, and in another event loop."""
+        check_loop(self._loop)
+        return self._store
 
     @store.setter
     def store(self, values: SharedValues) -> None:

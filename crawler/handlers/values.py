@@ -77,13 +77,23 @@ class SharedValues:
         return found[0] if found else None
 
 
-def awaitable_here(values: SharedValues) -> SharedValues:
-    """Return `values`. Raises RuntimeError in a thread without an event loop: calls that nobody awaits would be lost."""
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """Return the event loop that runs in this thread, None if none does."""
     try:
-        asyncio.get_running_loop()
+        return asyncio.get_running_loop()
     except RuntimeError:
-        raise RuntimeError("crawl.store is for async functions: declare this one with `async def`") from None
-    return values
+        return None
+
+
+def check_loop(home: asyncio.AbstractEventLoop | None) -> None:
+    """Raise RuntimeError unless the event loop `home` runs in this thread; None: any. Without a loop, nobody would await
+    the call, and from another one it would leave the locks of the crawl locked."""
+    here = running_loop()
+    if here is None or here is not (home or here):
+        raise RuntimeError(
+            "this call has to be awaited in the event loop of the crawl: in a handler that is declared with `async def`, "
+            "or by asyncio.run_coroutine_threadsafe(COROUTINE, CRAWL.loop) from another loop or thread"
+        )
 
 
 def in_redis(store: Store, key: str, retry: RedisRetry) -> Ask:

@@ -269,6 +269,10 @@ def test_what_cannot_be_sent_is_refused(options: dict[str, Any]) -> None:
         Handle().enqueue("/a", **options)
 
 
+class Reading(msgspec.Struct):
+    degrees: float
+
+
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -276,11 +280,12 @@ def test_what_cannot_be_sent_is_refused(options: dict[str, Any]) -> None:
         ({"headers": {"X": 7}}, r"headers\['X'\] has to be text, not int"),
         ({"headers": ["X: 7"]}, "headers has to be a dict or None, not list"),
         ({"cookies": {"a": None}}, r"cookies\['a'\] has to be text, not None"),
-        ({"data": "a=b"}, "data has to be a dict, a list of a pair of name and value or None, not str"),
+        ({"data": "a=b"}, r"data has to be a dict, a list of \(name, value\) pairs or None, not str"),
         ({"data": {"a": {"b": 1}}}, r"data\['a'\] has to be text, a number, .* or a list of these, not dict"),
         ({"body": {"a": 1}}, "body has to be text, bytes or None, not dict"),
         ({"json": {"a": {1, 2}}}, r"json\['a'\] is set, which JSON does not have"),
         ({"json": [math.nan]}, r"json\[0\] is nan, which JSON does not have"),
+        ({"json": {"a": Reading(math.nan)}}, r"json\['a'\]\['degrees'\] is nan, which JSON does not have"),
     ],
 )
 def test_values_of_other_types_are_refused_in_words(options: dict[str, Any], problem: str) -> None:

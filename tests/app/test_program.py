@@ -475,6 +475,30 @@ def test_a_crawl_that_is_kept_open_ends_when_another_thread_says_so(settings: di
     crawl.stop()
 
 
+async def test_calls_from_another_event_loop_are_refused_with_what_to_write(settings: dict[str, Any]) -> None:
+    crawl = Crawl(settings=settings, keep_open=True)
+    async with asyncio.timeout(PATIENCE_S):
+        running = asyncio.create_task(asyncio.to_thread(crawl.run))
+        await asyncio.to_thread(wait_until, lambda: crawl.address, "the start")
+        url = "http://a.test/38"
+        for call in (
+            lambda: crawl.add(url),
+            lambda: crawl.fetch(url),
+            lambda: crawl.download(url),
+            lambda: crawl.store.set("a", 1),
+            crawl.finish,
+            lambda: anext(crawl),
+        ):
+            with pytest.raises(RuntimeError, match="run_coroutine_threadsafe"):
+                await call()
+        assert crawl.loop is not None
+        adding = asyncio.run_coroutine_threadsafe(crawl.add(url), crawl.loop)
+        assert await asyncio.wrap_future(adding) == 1
+        await asyncio.to_thread(wait_until, lambda: crawl.stats.pages, "the page")
+        crawl.stop()
+        assert (await running).pages == 1
+
+
 def test_progress_and_the_result_say_what_became_of_the_urls(
     settings: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -622,6 +646,10 @@ def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, 
         Crawl(settings=["crawl.toml"])  # type: ignore[arg-type]
     with pytest.raises(UserError, match="seeds has to be text, a Request or a list of these, not bytes"):
         Crawl(b"http://a.test/")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="crawl name 'a b': use 1 to 64 letters"):
+        Crawl(name="a b")
+    with pytest.raises(UserError, match="limits"):
+        Crawl(settings={"limits": []}, max_pages=4)
     for bad, match in (
         (Crawl(["ftp://a.test/"], settings=settings), "cannot be used"),
         (Crawl(["http://127.0.0.1/"], settings=settings | {"fetch": {}}), "no seed can be fetched"),

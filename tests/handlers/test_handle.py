@@ -67,6 +67,8 @@ def test_the_rows_of_a_table_are_items() -> None:
     handle = Handle()
     handle.push("rows", found.csv(";", quotechar="'"))
     assert [item.fields for item in handle.result().items] == rows
+    named = ParsedPage.of(page(exchange("a", b"rest,b\n1,2,3\n")))
+    assert named.csv() == [{"rest": "1", "b": "2", "rest_": ["3"]}]
 
 
 def test_links_are_taken_in_each_form_and_what_has_none_is_skipped() -> None:

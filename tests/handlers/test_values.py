@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,15 +178,34 @@ async def test_a_page_without_the_store_sends_nothing(store: RedisStore) -> None
     assert not counting.calls
 
 
-def test_a_plain_handler_that_uses_the_store_fails() -> None:
-    """It cannot await the call, which would be lost."""
+def never_awaited(crawl: Handle) -> None:
+    crawl.store.increment("n")
+
+
+def in_another_loop(crawl: Handle) -> None:
+    async def count() -> None:
+        await crawl.store.increment("n")
+
+    asyncio.run(count())
+
+
+def request_in_another_loop(crawl: Handle) -> None:
+    async def request() -> None:
+        await crawl.fetch("/a")
+
+    asyncio.run(request())
+
+
+@pytest.mark.parametrize("use", [never_awaited, in_another_loop, request_in_another_loop])
+def test_a_plain_handler_cannot_await_what_belongs_to_the_crawl(use: Callable[[Handle], None]) -> None:
+    """Without an event loop the call would be lost, and in another one it would leave locks of the crawl locked."""
     router = Router()
 
     @router.handler()
-    def count(page: ParsedPage, crawl: Handle) -> None:
-        crawl.store.increment("n")
+    def plain(page: ParsedPage, crawl: Handle) -> None:
+        use(crawl)
 
-    assert "RuntimeError: crawl.store is for async functions" in run_handler(router, page("https://shop.test/")).error
+    assert "in a handler that is declared with `async def`" in run_handler(router, page("https://shop.test/")).error
 
 
 async def test_a_plain_function_for_the_start_that_uses_the_store_fails() -> None:
@@ -195,7 +215,7 @@ async def test_a_plain_function_for_the_start_that_uses_the_store_fails() -> Non
     def begin(crawl: Context) -> None:
         crawl.store.set("n", 1)
 
-    with pytest.raises(UserError, match=r"begin.*crawl\.store is for async functions"):
+    with pytest.raises(UserError, match=r"begin.*declared with `async def`"):
         await Lifecycle(router, Context(), 1.0).start()
 
 
