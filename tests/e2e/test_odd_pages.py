@@ -158,7 +158,7 @@ STAGES = {
     "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
     "robots": "politeness.robots_match:Rules.decide",
     "answer": "crawler.worker.request:Throttle.update_backoff",
-    "read": "crawler.worker.page:read_if_small",
+    "read": "crawler.parse.child:read_if_small",
     "items": "crawler.worker.page:extract_items",
     "text": "crawler.parse.text:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
