@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack, cast
@@ -75,6 +74,8 @@ WAITING = 100
 NOTHING_LEFT = (
     "an earlier run has ended this crawl: give again=True to fetch its seeds again, or another replica.data_dir"
 )
+
+REQUEUE = "`crawler dead requeue --all` has them tried again"
 
 PROGRESS_S = 5.0
 """Seconds between two lines of progress."""
@@ -170,7 +171,8 @@ class Crawl:
         if cookies:
             tables["requests"] = [*tables.get("requests", ()), {"cookies": True}]
         arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
-        self._settings = load(path, tables, lambda name: arguments.get(name, "settings"))
+        with _naming_settings():
+            self._settings = load(path, tables, lambda name: arguments.get(name, "settings"))
         listed = [seeds] if isinstance(seeds, (str, Request)) else list(seeds)
         # Each with its tag.
         self._seeds = {one: tag_of("", None, one.request) if isinstance(one, Request) else "" for one in listed}
@@ -462,8 +464,9 @@ class Crawl:
         deps = self._adapted(deps)
         pushed = await queue_seeds(store, opened, seeds, stored, self._mode)
         is_idle = not (before.open or pushed.accepted or stored.recrawl.rules or is_full or self._keep_open)
-        if is_idle and before.done:
-            log(logging.WARNING, "nothing_left", problem=NOTHING_LEFT)
+        if is_idle and (before.done or before.dead):
+            failed = f"; {count_of(before.dead, 'URL')} failed: {REQUEUE}" if before.dead else ""
+            log(logging.WARNING, "nothing_left", problem=NOTHING_LEFT + failed)
         await Control(store, opened.keys).set("run")
         replica, self._context = Replica(store, deps, stored, local), deps.context
         await replica.start(until_empty=not self._keep_open)
@@ -490,8 +493,13 @@ class Crawl:
         return list(map(tagged, seeds))
 
     def _describe(self, refused: RefusedSeed) -> str:
-        """Return why a seed cannot be fetched: for a program without the options of commands."""
-        return f"{refused.url}: {', and '.join(refused.reasons)}"
+        """Return why a seed cannot be fetched, and the settings that allow it: a program has no options of commands."""
+        typed = [option.split() for option in refused.options]
+        ports = [int(value) for option, value in typed if option == "--port"]
+        allow = [value for option, value in typed if option == "--allow"]
+        tables = {"fetch": {"ports": ports} if ports else {}}
+        tables["fetch"] |= {"allow": allow} if allow else {}
+        return f"{refused.url}: {', and '.join(refused.reasons)}; give settings={tables}"
 
     async def _usable_seeds(
         self, settings: CrawlSettings, tags: Mapping[str | Request, str] | None = None
@@ -584,12 +592,14 @@ _SETTINGS = {option_of(f"replica.{key}"): f"replica.{key}" for key in keys_of(Re
 
 @contextlib.contextmanager
 def _naming_settings() -> Iterator[None]:
-    """Name settings instead of options in a UserError, which has the words of the command line. What is in
-    backticks is a command to type."""
+    """Name settings instead of options in a UserError, which has the words of the command line, and add its details. What
+    is in backticks is a command to type."""
     try:
         yield
     except UserError as error:
-        error.reword(partial(re.sub, r"`[^`]*`|--[a-z-]+", lambda found: _SETTINGS.get(found[0], found[0])))
+        whole = "\n".join((str(error), *error.details))
+        words = re.sub(r"`[^`]*`|--[a-z-]+", lambda found: _SETTINGS.get(found[0], found[0]), whole)
+        error.reword(lambda _: words)
         raise
 
 

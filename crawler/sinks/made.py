@@ -40,13 +40,14 @@ def has_pages(folder: Path) -> bool:
 def check_replaceable(path: Path, source: str, known: Mapping[str, Made]) -> None:
     """Raises UserError if the file at `path` is there and is not among the results `known`, or not of `source`."""
     before = known.get(path.name)
+    if not path.exists():
+        return
     if before is None:
-        if path.exists():
-            raise UserError(
-                f"{path} is there already, and no export has made it: use another folder (--out), or move it away"
-            )
-    elif before.source != source and (not Path(before.source).is_absolute() or _is_there(Path(before.source))):
-        raise UserError(f"{path} was exported from {before.source}: use another folder (--out) for {source}")
+        raise UserError(
+            f"{path} is there already, and no export has made it: use another folder (--out), or move it away"
+        )
+    if before.source != source and (not Path(before.source).is_absolute() or _is_there(Path(before.source))):
+        raise UserError(f"{path} was exported from {before.source}: use another folder for {source}, or move it away")
 
 
 def _is_there(warc: Path) -> bool:

@@ -532,6 +532,11 @@ def test_items_are_exported_to_files(
         assert crawl.export("heading", tmp_path / "none" / name) == 0
         assert (tmp_path / "none" / name).exists()
     assert [problem.partition(";")[2] for problem in logged(caplog, "problem")] == [" data sets there: headings"] * 3
+    # A file of a mistaken name may be moved away.
+    with pytest.raises(UserError, match=r"exported from the items heading: use another folder .* or move it away"):
+        crawl.export("headings", tmp_path / "none" / "d.jsonl")
+    (tmp_path / "none" / "d.jsonl").unlink()
+    assert crawl.export("headings", tmp_path / "none" / "d.jsonl") == 1
     assert "PYTHONSAFEPATH" not in os.environ  # of the program, whose own children need no safe path
 
 
@@ -640,6 +645,8 @@ def test_a_seed_that_is_refused_is_logged_once(settings: dict[str, Any], caplog:
 def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nonsense"):
         Crawl(settings={"fetch": {"nonsense": 1}})
+    with pytest.raises(UserError, match=r"^2 settings(.|\n)*fetch\.port: .* did you mean fetch\.ports\?"):
+        Crawl(settings={"fetch": {"nonsense": 1, "port": 8744}})
     with pytest.raises(UserError, match="handlers has to be a Router or None, not method"):
         Crawl(handlers=router.handler)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="settings has to be a dict, a Path, text or None, not list"):
@@ -652,7 +659,10 @@ def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, 
         Crawl(settings={"limits": []}, max_pages=4)
     for bad, match in (
         (Crawl(["ftp://a.test/"], settings=settings), "cannot be used"),
-        (Crawl(["http://127.0.0.1/"], settings=settings | {"fetch": {}}), "no seed can be fetched"),
+        (
+            Crawl(["http://127.0.0.1/"], settings=settings | {"fetch": {}}),
+            r"settings=.'fetch': .'allow': .'127\.0\.0\.1'.*",
+        ),
         (Crawl(settings=settings), "no seed"),
         (
             Crawl(["http://a.test/"], handlers=router, settings=settings | {"archive": {"pages": False}}),
@@ -723,6 +733,15 @@ def test_ctrl_c_ends_the_program_cleanly_and_the_next_run_goes_on(settings: dict
     found = headings(crawl)
     assert len(found) == len(set(found))
     assert set(before) < set(found)
+
+
+def test_a_run_after_one_whose_pages_have_all_failed_says_so(
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        Crawl("http://a.test/13", handlers=router, settings=settings).run()
+    (problem,) = [one for one in logged(caplog, "problem") if "an earlier run" in one]
+    assert problem.endswith("1 URL failed: `crawler dead requeue --all` has them tried again")
 
 
 def test_a_run_that_has_nothing_left_says_so(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
