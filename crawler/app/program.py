@@ -497,9 +497,8 @@ class Crawl:
         typed = [option.split() for option in refused.options]
         ports = [int(value) for option, value in typed if option == "--port"]
         allow = [value for option, value in typed if option == "--allow"]
-        tables = {"fetch": {"ports": ports} if ports else {}}
-        tables["fetch"] |= {"allow": allow} if allow else {}
-        return f"{refused.url}: {', and '.join(refused.reasons)}; give settings={tables}"
+        settings = {"fetch": {key: values for key, values in (("ports", ports), ("allow", allow)) if values}}
+        return f"{refused.url}: {', and '.join(refused.reasons)}; give {settings=}"
 
     async def _usable_seeds(
         self, settings: CrawlSettings, tags: Mapping[str | Request, str] | None = None

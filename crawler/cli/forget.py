@@ -27,6 +27,7 @@ from crawler.sinks.upload import Depot, PostProcessor, UploadFailed
 from crawler.sinks.wacz import SUFFIX
 from crawler.wording import count_of
 from frontier.control import Control
+from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl
 from frontier.forget import Forgetting, Removed
 from frontier.redis_url import display_url
@@ -76,13 +77,14 @@ def forget(
     of_crawl = output_folders(access.settings, access.crawl)
     found = folders or [folder for folder in of_crawl if folder.is_dir() and has_output(folder, access.crawl)]
 
-    async def work(store: RedisStore, opened: Crawl) -> Result:
+    async def work(store: RedisStore, opened: Crawl) -> tuple[Result, Counts]:
         if not unknown:
             await _check_seen(store, opened, domain, dry_run)
-        return await _forget(store, opened, access, domain, found, dry_run)
+        result = await _forget(store, opened, access, domain, found, dry_run)
+        return result, await Counters(store, opened.keys).counts()
 
     try:
-        result = access.do(work)
+        result, counts = access.do(work)
     except (KeyboardInterrupt, SystemExit):
         note(
             "interrupted, and nothing was changed"
@@ -91,6 +93,11 @@ def forget(
         )
         raise
     emit(result, as_json, _render(result), wraps=False)
+    if counts.done and not found:
+        raise UserError(
+            f"no output of crawl {access.crawl!r} in {', '.join(map(shown, of_crawl))}, so nothing is removed from files: "
+            f"name its folders, as in `crawler forget {domain} FOLDER`"
+        )
 
 
 async def _check_seen(store: RedisStore, crawl: Crawl, domain: str, is_dry: bool) -> None:
@@ -224,6 +231,4 @@ def _render(result: Result) -> str:
         )
         if one.bodies_missing:
             lines.append(f"{count_of(one.bodies_missing, 'page')} of other sites can no longer be replayed: same body")
-    if not result.files:
-        lines.append("no output folder here: run the command where the output is")
     return "\n".join([*lines, *(f"left: {one}" for one in result.left)])

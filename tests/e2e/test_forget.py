@@ -71,6 +71,12 @@ def test_nothing_names_it_and_the_crawl_goes_on_without_it(tmp_path: Path) -> No
         assert traces_in_keys(tmp_path / "data")
         assert any(is_of(line["url"], GONE) for line in crawler.lines())
         counted = json.loads(crawler.type("forget", GONE, "--dry-run", "--json"))
+        # which another folder lacks,
+        crawler.out.rename(tmp_path / "elsewhere")
+        elsewhere = crawler.run("forget", GONE, "--dry-run")
+        (tmp_path / "elsewhere").rename(crawler.out)
+        assert elsewhere.code == 2
+        assert "so nothing is removed from files: name its folders" in elsewhere.err
         # When the domain is forgotten,
         done = crawler.run("forget", f"https://www.{GONE}/", "--json")
         assert done.code == 0, done.err
