@@ -334,9 +334,9 @@ MAX_ASIDE_BYTES = 1 << 30
 SMALL = 256 << 10
 """Bytes of a decoded body whose texts and items are light work, unless its domain is known to be slow."""
 
-INLINE = {"ordinary_s": 0.01, "heavy_s": 0.05, "share": 0.001}
-"""The same as for the process, for pages that are read in the event loop: ten times what a large page of a real site takes,
-and what one takes at worst. After two of these, the pages of its domain are read in the process."""
+INLINE_ORDINARY_S, INLINE_HEAVY_S, INLINE_SHARE = 0.01, 0.05, 0.001
+"""The budget of a domain for pages that are read in the event loop, as of `WorkBudget`: ten times what a large page of a
+real site takes, and what one takes at worst. After two of these, the pages of its domain are read in the process."""
 
 STEP_S = 0.005
 MOST_S = 2.0
@@ -379,7 +379,7 @@ class DocumentOffloader:
         self._events = events or Events()
         self._retry_s = retry_s
         self._budget = WorkBudget()
-        self._inline = WorkBudget(**INLINE)
+        self._inline = WorkBudget(INLINE_ORDINARY_S, INLINE_HEAVY_S, INLINE_SHARE)
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
         self._aside_bytes = 0
 
@@ -403,44 +403,43 @@ class DocumentOffloader:
         if self._inline.is_heavy(domain, now):
             return None
         found = read_if_small(document, limits)
-        took_s = min(time.thread_time() - began, INLINE["heavy_s"])  # the first page also imports the parser
+        took_s = min(time.thread_time() - began, INLINE_HEAVY_S)  # the first page also imports the parser
         self._inline.spend(domain, took_s, now)
         return found
 
-    async def read(self, document: Document, limits: ParseLimits, holder: Exchange | None = None) -> ParsedDocument:
-        """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`. With a
-        `holder`, its body is read, and is not there while it waits in a file."""
-        job = ReadJob(document._replace(body=b""), limits)
-        body = holder or document.body
-        size = len(body.body if isinstance(body, Exchange) else body)
-        parsed = await self._in_turn(job, body, is_large=True, is_needed=True)
+    async def read(self, document: Document, limits: ParseLimits, exchange: Exchange) -> ParsedDocument:
+        """The contents of `document` with the body of `exchange`: none if it exceeds the limits on time or memory, which is
+        counted as `unread`."""
+        job, size = ReadJob(document._replace(body=b""), limits), len(exchange.body)
+        parsed = await self._in_turn(job, exchange, is_large=True, is_needed=True)
         if parsed is None:
             found = Extracted(error="unread", dropped={"unread": 1})
             return ParsedDocument(found, NO_HINTS, size, ("unread",))
         return cast(ParsedDocument, parsed)
 
-    async def extract(self, job: ExtractionJob, body: bytes, is_large: bool = True) -> Extraction:
-        """What `job` extracts from `body`: nothing if it exceeds the limits on time or memory, or if its domain has used
-        up its budget, which is reported as `unread`. `is_large`: its decoded size is above `SMALL`, or unknown."""
-        return await self._in_turn(job, body, is_large) or unread(job.rules)
+    async def extract(self, job: ExtractionJob, exchange: Exchange, is_large: bool = True) -> Extraction:
+        """What `job` extracts from the body of `exchange`: nothing if it exceeds the limits on time or memory, or if its
+        domain has used up its budget, which is reported as `unread`. `is_large`: its decoded size is above `SMALL`, or
+        unknown."""
+        return await self._in_turn(job, exchange, is_large) or unread(job.rules)
 
-    async def text_digest(self, job: DigestJob, body: bytes, is_large: bool = True) -> str:
-        """The digest of the text of `body`: empty if it exceeds the limits on time or memory, or if its domain has
+    async def text_digest(self, job: DigestJob, exchange: Exchange, is_large: bool = True) -> str:
+        """The digest of the text of `exchange`: empty if it exceeds the limits on time or memory, or if its domain has
         used up its budget."""
-        return await self._in_turn(job, body, is_large) or ""
+        return await self._in_turn(job, exchange, is_large) or ""
 
-    async def content(self, job: ContentJob, body: bytes | Exchange) -> Content | None:
-        """The content of the page with this `body`, or that of this exchange: only its whole text, with the cut "text", if
-        it exceeds the limits on time or memory. None if its domain has used up its budget. The caller keeps its slot."""
+    async def content(self, job: ContentJob, exchange: Exchange) -> Content | None:
+        """The content of the page of `exchange`: only its whole text, with the cut "text", if it exceeds the limits on time
+        or memory. None if its domain has used up its budget. The caller keeps its slot."""
         loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
         is_large = job.page.decoded_size > SMALL or "unread" in job.page.cut
         is_heavy = is_large or self._budget.is_heavy(domain, loop.time())
-        async with self._put_aside(body) as (_, back), self._turns.turn(domain, is_heavy) as process:
+        async with self._put_aside(exchange) as (_, body), self._turns.turn(domain, is_heavy) as process:
             if self._budget.is_spent(domain, loop.time()):
                 return None
-            content = await self._run(process, job, await back())
+            content = await self._run(process, job, await body())
             if content is None and job.wanted.text != "off":
-                content = await self._run(process, msgspec.structs.replace(job, is_hasty=True), await back())
+                content = await self._run(process, msgspec.structs.replace(job, is_hasty=True), await body())
         return content or UNREAD
 
     async def in_steps(self, domain: str, steps: Iterator[None]) -> bool:
@@ -463,55 +462,52 @@ class DocumentOffloader:
         for process in self._processes:
             await process.stop()
 
-    async def _in_turn(self, job: Job, body: bytes | Exchange, is_large: bool, is_needed: bool = False) -> Any:
+    async def _in_turn(self, job: Job, exchange: Exchange, is_large: bool, is_needed: bool = False) -> Any:
         """The result of `job`, None if there is none. The slot of the caller is lent meanwhile, unless too much waits.
-        `body`: or what has it; `is_needed`: also if its domain has used up its budget."""
+        `is_needed`: also if its domain has used up its budget."""
         loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
         is_heavy = is_large or self._budget.is_heavy(domain, loop.time())
         async with (
-            self._put_aside(body) as (size, back),
+            self._put_aside(exchange) as (size, body),
             self._lent(size),
             self._turns.turn(domain, is_heavy) as process,
         ):
             if not is_needed and self._budget.is_spent(domain, loop.time()):
                 return None
-            return await self._run(process, job, await back())
+            return await self._run(process, job, await body())
 
     @asynccontextmanager
-    async def _put_aside(self, body: bytes | Exchange) -> AsyncIterator[tuple[int, Callable[[], Awaitable[bytes]]]]:
-        """A block for which the body of an exchange leaves memory, if it is large and has to wait. Yields how much of it
-        still takes memory, and what brings it back. At the end of the block, it is back."""
-        holder = body if isinstance(body, Exchange) else None
-        data = holder.body if holder else cast(bytes, body)
-        size, file = len(data), None
-        is_small = size < LARGE or self._aside_bytes + size > MAX_ASIDE_BYTES
-        if holder and self._folder and self._turns.is_taken and not is_small:
+    async def _put_aside(self, exchange: Exchange) -> AsyncIterator[tuple[int, Callable[[], Awaitable[bytes]]]]:
+        """A block for which the body of `exchange` leaves memory, if it is large and has to wait. Yields how much of it
+        still takes memory, and what brings it back. At the end of the block, it is back. Nobody else reads the exchange
+        meanwhile, although it is frozen: what handles its page waits in this block."""
+        size, file = len(exchange.body), None
+        if self._folder and self._turns.is_taken and LARGE <= size <= MAX_ASIDE_BYTES - self._aside_bytes:
             self._aside_bytes += size
             try:
-                file = await asyncio.to_thread(_written, data, self._folder)
+                file = await asyncio.to_thread(_written, exchange.body, self._folder)
             except OSError:  # the disk is full, or the folder is gone
                 pass
             finally:
                 self._aside_bytes -= size if file is None else 0
 
-        async def back() -> bytes:
-            if holder and file and not holder.body:
-                msgspec.structs.force_setattr(holder, "body", await asyncio.to_thread(file.read))
-            return holder.body if holder else cast(bytes, body)
+        async def body() -> bytes:
+            if file and not exchange.body:
+                msgspec.structs.force_setattr(exchange, "body", await asyncio.to_thread(file.read))
+            return exchange.body
 
-        del data
-        if holder is None or file is None:
-            yield size, back
+        if file is None:
+            yield size, body
             return
         with file:
-            msgspec.structs.force_setattr(holder, "body", b"")
+            msgspec.structs.force_setattr(exchange, "body", b"")
             try:
-                yield 0, back
+                yield 0, body
             finally:
                 self._aside_bytes -= size
-                if not holder.body:  # without its turn
+                if not exchange.body:  # without its turn
                     file.seek(0)
-                    msgspec.structs.force_setattr(holder, "body", file.read())
+                    msgspec.structs.force_setattr(exchange, "body", file.read())
 
     @asynccontextmanager
     async def _lent(self, size: int) -> AsyncIterator[None]:

@@ -48,14 +48,14 @@ async def extract_items(
     rules = tuple(rule for rule in rules if rule.applies(page))
     if not rules:
         return page
-    assert page.shown is not None
-    job, body = ExtractionJob.of(page, rules, max_decoded), page.shown.body
+    job, shown = ExtractionJob.of(page, rules, max_decoded), page.shown
+    assert shown is not None
     extraction: Extraction | None = None
-    if page.decoded_size <= INLINE_TREE and len(body) <= INLINE_INPUT and "unread" not in page.cut:
+    if page.decoded_size <= INLINE_TREE and len(shown.body) <= INLINE_INPUT and "unread" not in page.cut:
         with contextlib.suppress(TakesLong):
-            extraction = job.run(body, is_inline=True)
+            extraction = job.run(shown.body, is_inline=True)
     if extraction is None:
-        extraction = await offload.extract(job, body, page.decoded_size > SMALL or "unread" in page.cut)
+        extraction = await offload.extract(job, shown, page.decoded_size > SMALL or "unread" in page.cut)
     if extraction.rejected_count:
         events.emit(ItemsRejected(page.url, extraction.rejected_count, str(extraction.rejected[0])))
     return msgspec.structs.replace(

@@ -96,9 +96,9 @@ async def with_text_digest(
     job = DigestJob.of(page, max_decoded)
     if job is None:
         return page
-    body = (page.shown or exchange).body
-    is_inline = is_light_body(body, job.coding, job.charset)
-    digest = job.run(body) if is_inline else await offload.text_digest(job, body, page.decoded_size > SMALL)
+    shown = page.shown or exchange
+    is_inline = is_light_body(shown.body, job.coding, job.charset)
+    digest = job.run(shown.body) if is_inline else await offload.text_digest(job, shown, page.decoded_size > SMALL)
     return msgspec.structs.replace(page, text_digest=digest)
 
 

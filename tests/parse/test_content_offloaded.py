@@ -101,7 +101,7 @@ async def offload() -> AsyncIterator[DocumentOffloader]:
 
 async def extracted(offload: DocumentOffloader, one: Page, wanted: ContentWanted) -> Content | None:
     assert one.exchange is not None
-    return await offload.content(ContentJob.of(one, wanted), one.exchange.body)
+    return await offload.content(ContentJob.of(one, wanted), one.exchange)
 
 
 async def test_the_process_finds_what_the_thread_finds(offload: DocumentOffloader) -> None:
@@ -119,7 +119,7 @@ async def test_the_processes_are_ready_for_texts_before_the_first_page() -> None
         if sys.platform == "linux":
             maps = await asyncio.to_thread(lambda: [Path(f"/proc/{pid}/maps").read_text() for pid in running])
             assert all("/lxml/" in mapped for mapped in maps)
-        assert isinstance(await offload.content(ContentJob.of(document(HTML), TEXT), HTML), Content)
+        assert isinstance(await extracted(offload, document(HTML), TEXT), Content)
         assert [process.pid for process in offload._processes] == running
     finally:
         await offload.stop()

@@ -355,8 +355,10 @@ class TestOffloaded:
         large = article(STORY * 300)
         assert is_light_body(article(), "", "utf-8") and not is_light_body(large, "", "utf-8")
         for body in (article(), large):
-            job = DigestJob.of(compared_page(body), DEFAULT_LIMIT)
-            assert job is not None and await offload.text_digest(job, body) == job.run(body) != ""
+            page = compared_page(body)
+            job = DigestJob.of(page, DEFAULT_LIMIT)
+            assert job is not None and page.exchange is not None
+            assert await offload.text_digest(job, page.exchange) == job.run(body) != ""
 
     async def test_there_is_none_if_the_process_ends_and_the_next_one_is_read(self) -> None:
         """A document on which the process dies has no fingerprint, so its body is compared."""
@@ -371,12 +373,12 @@ class TestOffloaded:
 
             has_died = False
 
-        offload, body = DocumentOffloader(process=DiesOnce()), article()
-        job = DigestJob.of(compared_page(body), DEFAULT_LIMIT)
-        assert job is not None
+        offload, page = DocumentOffloader(process=DiesOnce()), compared_page(article())
+        job = DigestJob.of(page, DEFAULT_LIMIT)
+        assert job is not None and page.exchange is not None
         try:
-            assert await offload.text_digest(job, body) == ""
-            assert await offload.text_digest(job, body) == job.run(body)
+            assert await offload.text_digest(job, page.exchange) == ""
+            assert await offload.text_digest(job, page.exchange) == job.run(article())
         finally:
             await offload.stop()
 
