@@ -12,6 +12,7 @@ import logging
 import os
 import queue
 import re
+import select
 import sys
 import threading
 import time
@@ -175,6 +176,9 @@ class _Writer(logging.Handler):
                 self._lines.put(self.format(said) + "\n", timeout=EXIT_S)
             self._lines.put(None, timeout=EXIT_S)
             self._thread.join(EXIT_S)
+            # A reader that does not stall gets the last lines, also on a machine so busy that the thread has no turn.
+            while self._thread.is_alive() and select.select([], [self._fd], [], 0)[1]:
+                self._thread.join(EXIT_S)
         super().close()
 
 
