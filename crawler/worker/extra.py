@@ -143,7 +143,7 @@ class ExtraRequests:
     robots: RobotsLookup
     foreign: ForeignDomains
     reservations: Reservations
-    _lines: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
+    _lines: WeakValueDictionary[tuple[str, bool], asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
     _gates: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary, init=False)
     _resting: dict[str, float] = field(default_factory=dict, init=False)
 
@@ -192,13 +192,19 @@ class ExtraRequests:
         guest = self._guest(domain)
         if visit.browser is not None:
             return await self._send_for_browser(visit, visit.browser, guest, request)
-        while True:
-            if self.throttle.is_blocked(domain):
-                raise Refused("blocked")
-            async with self._turn(visit, guest) as target:
-                exchange = await self._in_turn(visit, target, request) if target is not None else None
-            if exchange is not None:
+        while self._lease(visit, domain) is not None:
+            if (exchange := await self._take_turn(visit, guest, request)) is not None:
                 return exchange
+        async with self._line(visit, domain):
+            while (exchange := await self._take_turn(visit, guest, request)) is None:
+                pass
+        return exchange
+
+    async def _take_turn(self, visit: PageVisit, guest: LeasedDomain, request: HttpRequest) -> Exchange | None:
+        if self.throttle.is_blocked(guest.domain):
+            raise Refused("blocked")
+        async with self._turn(visit, guest) as target:
+            return None if target is None else await self._in_turn(visit, target, request)
 
     # of browsers
 
@@ -243,15 +249,18 @@ class ExtraRequests:
 
     async def _robots_of(self, visit: PageVisit, guest: LeasedDomain, url: str) -> OriginRobots:
         """The robots.txt that applies to `url`, fetched in turns at its domain if it is not known. Raises Refused."""
-        while (known := self.robots.at_hand(url)) is None:
-            if self.throttle.is_blocked(guest.domain):
-                raise Refused("blocked")
-            try:
-                async with self._turn(visit, guest) as target:
-                    if target is not None and (known := await self.robots.robots_for(target, url)) is not None:
-                        return known
-            except RedisAway as error:
-                raise Refused("redis_away") from error
+        if (known := self.robots.at_hand(url)) is not None:
+            return known
+        async with self._line(visit, guest.domain):
+            while (known := self.robots.at_hand(url)) is None:
+                if self.throttle.is_blocked(guest.domain):
+                    raise Refused("blocked")
+                try:
+                    async with self._turn(visit, guest) as target:
+                        if target is not None and (known := await self.robots.robots_for(target, url)) is not None:
+                            return known
+                except RedisAway as error:
+                    raise Refused("redis_away") from error
         return known
 
     def _note_sent_for_browser(
@@ -296,11 +305,19 @@ class ExtraRequests:
                     await self.reservations.open_lease(leased.lease, self.runtime.server_ms(leased.next_at))
 
     @asynccontextmanager
+    async def _line(self, visit: PageVisit, domain: str) -> AsyncIterator[None]:
+        """A block for the first request in the line for turns at `domain`. It keeps its place for as many turns as it
+        needs. Requests of the domain's own pages have a line of their own: while they wait, the lease does not end."""
+        line = self._lines.setdefault((domain, domain == visit.leased.domain), asyncio.Lock())
+        visit.was_held_up |= line.locked()
+        async with line:
+            yield
+
+    @asynccontextmanager
     async def _turn(self, visit: PageVisit, guest: LeasedDomain) -> AsyncIterator[LeasedDomain | None]:
         """A block with a turn at the domain of `guest`. Yields what to make the request for: the lease of this replica, or
         `guest`; None if there is no turn now."""
-        leased = visit.leased if guest.domain == visit.leased.domain else self.held.of(guest.domain)
-        if leased is not None and self._is_usable(visit, leased):
+        if (leased := self._lease(visit, guest.domain)) is not None:
             target, turn = leased, self._turn_under_lease(visit, leased)
         else:
             target, turn = guest, self._turn_with_reservation(visit, guest)
@@ -316,6 +333,11 @@ class ExtraRequests:
             raise Refused("interrupted", "the visit to the page has ended")
         if at >= visit.until:
             raise Refused("too_late", f"its turn would come in {at - now:.0f} s, and the page has less time")
+
+    def _lease(self, visit: PageVisit, domain: str) -> LeasedDomain | None:
+        """The lease of `domain` that gives a turn, if this replica has one."""
+        leased = visit.leased if domain == visit.leased.domain else self.held.of(domain)
+        return leased if leased is not None and self._is_usable(visit, leased) else None
 
     def _is_usable(self, visit: PageVisit, leased: LeasedDomain) -> bool:
         """Whether the lease of `leased` gives a turn, and does not end during it."""
@@ -364,28 +386,24 @@ class ExtraRequests:
         """A block in which nobody else makes a request to the domain of `guest`. Yields False if this replica has leased
         the domain."""
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
-        line = self._lines.setdefault(guest.domain, asyncio.Lock())
-        visit.was_held_up |= line.locked()
-        async with line:
-            held: Reservation | None = None
-            try:
-                held = await self._reserve(visit, door, guest.domain)
-                if held is not None:
-                    guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
-                    guest.next_at = self.runtime.now()
-                yield held is not None
-            finally:
-                if (reserved := door.reservation) is not None:
-                    sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
-                    next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
-                    self.foreign.end_soon(reserved, self.runtime.server_ms(next_at))
+        held: Reservation | None = None
+        try:
+            held = await self._reserve(visit, door, guest.domain)
+            if held is not None:
+                guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
+                guest.next_at = self.runtime.now()
+            yield held is not None
+        finally:
+            if (reserved := door.reservation) is not None:
+                sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
+                next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
+                self.foreign.end_soon(reserved, self.runtime.server_ms(next_at))
 
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""
         while True:
             self._check(visit, self.runtime.now())
-            leased = self.held.of(domain)
-            if door.reservation is None and leased is not None and self._is_usable(visit, leased):
+            if door.reservation is None and self._lease(visit, domain) is not None:
                 return None
             if await self._has_entered(visit, door, domain):
                 return door.reservation

@@ -22,6 +22,7 @@ from crawler.audit.records import read_archive
 from crawler.cli.main import app as commands
 from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
+from crawler.worker.extra import ExtraRequests
 from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
 from frontier.reservations import Reservation, ReservationRefused, Reservations
@@ -183,6 +184,48 @@ def test_each_request_waits_for_its_turn_also_at_a_domain_that_is_crawled(
     found = audit(read_archive(tmp_path / "out"), Rules(DelayPolicy(0.3), None, "peercrawl"))
     assert found.requests >= 22
     assert found.breaches == []
+
+
+def test_requests_keep_their_order_also_if_the_first_needs_several_turns(site: Site, settings: dict[str, Any]) -> None:
+    """That fetches the robots.txt."""
+    router = Router()
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        await asyncio.gather(*(crawl.fetch(f"http://b.test/api/{number}") for number in range(4)))
+
+    settings["politeness"]["delay"] = 0.3
+    crawled(router, settings, "http://a.test/product/0")
+    asked = [request.path for request, _ in site.answered if request.host == "b.test"]
+    assert list(dict.fromkeys(asked)) == ["/robots.txt", *(f"/api/{number}" for number in range(4))]
+
+
+@pytest.mark.long
+def test_own_requests_of_a_domain_that_makes_way_do_not_wait_for_all_others(
+    site: Site, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease, and so its pages, wait for them."""
+    router, is_leased, others_wait = Router(), asyncio.Event(), asyncio.Event()
+
+    @router.handler("a.test/product/")
+    async def own(page: ParsedPage, crawl: Handle) -> None:
+        is_leased.set()
+        await others_wait.wait()
+        await crawl.fetch("/api/1")
+
+    @router.handler("b.test/product/")
+    async def other(page: ParsedPage, crawl: Handle) -> None:
+        await is_leased.wait()
+        requests = [asyncio.ensure_future(crawl.fetch(f"http://a.test/api/2?{number}")) for number in range(20)]
+        await asyncio.sleep(0.5)
+        others_wait.set()
+        await asyncio.gather(*requests)
+
+    settings["politeness"]["delay"] = 0.2
+    monkeypatch.setattr(ExtraRequests, "_is_usable", lambda *_: False)
+    crawled(router, {**settings, "handlers": {"timeout": 60}}, "http://a.test/product/0", "http://b.test/product/0")
+    asked = [request.path for request, _ in site.answered if request.path.startswith("/api/")]
+    assert asked.index("/api/1") < len(asked) - 1
 
 
 def test_answers_are_archived_with_their_page_and_are_no_pages(settings: dict[str, Any], tmp_path: Path) -> None:
