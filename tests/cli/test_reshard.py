@@ -63,7 +63,7 @@ def test_fewer_shards_need_no_memory_for_fingerprints(crowded: Hand) -> None:
 
 def test_a_copy_for_which_memory_runs_out_says_how_to_go_on(crowded: Hand, typed: Typed) -> None:
     place = ("--crawl", crowded.crawl, "--redis", crowded.url)
-    crowded.type("seed", *(f"https://d{number}.test/" for number in range(3_000)))
+    crowded.type("seed", *(f"https://d{number}.test/" for number in range(12_000)))
     limit_memory(crowded, MEGABYTE // 10)
     told = typed("reshard", "--shards", "512", *place)
     assert told.code == 75
