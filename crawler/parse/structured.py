@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -124,11 +124,17 @@ def microdata_of(document: Document, base: str, split_digits: bool = False) -> l
 def rdfa_of(document: Document, split_digits: bool = False) -> list[Any]:
     """The RDFa of `document` as objects of JSON-LD, with names without their vocabulary. `split_digits`: as in
     `microdata_of`."""
+    chained = document.select("[typeof] [rel]:not([href], [src], [property], [typeof]) > [typeof]:not([property])")
+    for element in chained:  # the parser reads the objects of properties alone
+        element.attrs["property"] = cast("Element", element.parent).attrs["rel"]
     try:
         with separate_texts(document, split_digits):
             return [_as_json_ld(item) for item in document.rdfa()]
     except (RecursionError, ValueError):
         return []
+    finally:
+        for element in chained:
+            del element.attrs["property"]
 
 
 def _as_json_ld(item: Any) -> Any:

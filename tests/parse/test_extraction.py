@@ -162,6 +162,15 @@ def test_microdata_rdfa_and_xpath_are_sources(field: FieldRule, value: Any) -> N
     assert item.fields == {"f": value}
 
 
+def test_an_object_of_rdfa_may_be_within_the_element_of_its_relation() -> None:
+    body = b"""<div vocab="https://schema.org/" typeof=Product><i property=name>A</i>
+        <div rel=offers><div typeof=Offer><b property=price>7</b></div></div></div>"""
+    found = run(
+        rule(FieldRule("f", rdfa="Product.offers.price", type="int"), FieldRule("g", css="[property=offers]")), body
+    )
+    assert [item.fields for item in found.items] == [{"f": 7, "g": None}]
+
+
 def test_items_that_contain_themselves_are_left_out() -> None:
     body = b"<div itemscope itemref=a></div><p id=a itemprop=p itemscope itemref=a>x</p>"
     assert run(rule(FieldRule("f", microdata="Product.name")), body) == Extraction()
