@@ -329,7 +329,7 @@ busy machine as much as that does wait, because the process has a low priority."
 
 LARGE = 1 << 20
 MAX_ASIDE_BYTES = 1 << 30
-"""Bytes of a body from which on it waits in a file without a name, and of all such files. Beyond that, it is as above."""
+"""Bytes from which on a body waits in a file without a name, and the most of all such files. Others count above."""
 
 SMALL = 256 << 10
 """Bytes of a decoded body whose texts and items are light work, unless its domain is known to be slow."""

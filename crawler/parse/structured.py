@@ -265,8 +265,8 @@ def _objects(found: Sequence[Any]) -> Iterator[dict[str, Any]]:
 
 
 def _main_of_type(found: Sequence[Any], kind: str) -> list[dict[str, Any]]:
-    """The first object of the type `kind` among those that are nested the least, if there is one, and those that are in the
-    same list of a property."""
+    """The first of the least nested objects of the type `kind`, and further ones of that type in the list that is the same
+    property. Empty if there is none."""
     level: list[Any] = [list(found)]
     deeper: list[Any] = []
     is_top = True

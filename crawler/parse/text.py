@@ -179,8 +179,8 @@ MAX_BYTES = 4_194_304
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
 _LEAST_SHARE = 2 / 3
-"""Share of the main text in the text outside of `surroundings`. What is not in it is not compared. A paragraph of a footer
-has less on all but the shortest pages."""
+"""The element `main` is compared alone if it has this share of the text outside of `surroundings`. On all but the shortest
+pages, a paragraph of a footer has less than the other third."""
 
 LIGHT_BYTES = 32_768
 """A decoded body of this size is light, if it has at most `LIGHT_TAGS`."""

@@ -272,7 +272,7 @@ class Visits(msgspec.Struct, frozen=True):
 
 
 def without_validator(state: str) -> str:
-    """`state`, the one of a page whose body nobody has kept: a 304 to its next visit would confirm that."""
+    """`state` without its validator, for a page whose body is not kept: a 304 would confirm a body that is not there."""
     return str(msgspec.structs.replace(Visits.parse(state), validator=""))
 
 

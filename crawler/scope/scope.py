@@ -292,8 +292,8 @@ NO_HINTS: Mapping[str, float] = MappingProxyType({})
 
 
 MOST_NEW = 300
-"""New links of a page that tell whether it leads to anything else: with patterns of an operator that take long, 10,000 held
-the event loop for seconds."""
+"""How many new links of a page are looked at to tell whether it leads to anything else. With patterns of an operator that
+take long, 10,000 held up the event loop for seconds."""
 
 
 class LinkFilter:
