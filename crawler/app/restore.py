@@ -124,25 +124,27 @@ class OldState:
 
     async def restore_ended(self) -> int:
         """Restore what replicas that have ended had settled later than all that Redis knows. No replica may run. Returns
-        the number of URLs. Raises RedisAway and UserError."""
+        the number of URLs. Raises RedisAway and UserError. A page of the group that was just being settled may be missing:
+        its line has a time from before, as have URLs that were queued again on purpose."""
         await self._clock.refresh()
         keys, now_ms = self._crawl.keys, self._clock.now_ms()
-        times = await ask(self._store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
-        last_ms = [int(at_ms or 0) for at_ms in times]
+        times = [command("HGET", of.stats, "last_ms") for of in keys.shards]
+        created, *found = await ask(self._store, [command("HGET", keys.meta, "created_ms"), *times])
+        created_ms, last_ms = int(created or 0), [int(at_ms or 0) for at_ms in found]
         nodes = [self._store.node_of(of.stats) for of in keys.shards]
         latest_ms: dict[str, int] = {}  # by node, because only some may have lost writes
         for node, at_ms in zip(nodes, last_ms, strict=True):
             latest_ms[node] = max(latest_ms.get(node, 0), at_ms)
         # A shard that a reshard has made does not know of settlements before.
         unknown = {shard for shard, at_ms in enumerate(last_ms) if not at_ms} if keys.last_tokens else set()
-        first_ms = min(filter(None, latest_ms.values()), default=now_ms) - GROUP_MS
+        first_ms = max(created_ms, min(latest_ms.values()) - GROUP_MS)
 
         def lost() -> dict[int, int]:
             found = {}
             for line in page_lines(self._folders, self._crawl.name, first_ms / 1000, finished=True):
                 shard = keys.shard_of(line.domain)
-                known_ms = max(last_ms[shard], latest_ms[nodes[shard]] - GROUP_MS)
-                # Not 0: a new crawl of the same name.
+                # What was settled before the crawl was created is of another crawl of the same name.
+                known_ms = max(created_ms, last_ms[shard], latest_ms[nodes[shard]] - GROUP_MS)
                 if 0 < known_ms < int(_settled_ms(line)) <= now_ms and shard not in unknown:
                     found[shard] = known_ms + 1
             return found

@@ -335,7 +335,8 @@ class CrawlAccess:
             advice = f"to create it: {create}"
             if has_lines(local.out, self.crawl):
                 advice = (
-                    f"{local.out}/ has its output; to restore it, with its settings: {self._command('repair')} -f FILE; "
+                    f"{local.out}/ has its output; to restore it, with its settings: {self._command('repair')} "
+                    f"--archive {shlex.quote(str(local.out))} -f FILE; "
                     f"to start from nothing: {create}"
                 )
             if evicted := int((await store.info("stats")).get("evicted_keys", 0)):

@@ -461,7 +461,7 @@ def why(line: DomainLine) -> str:
     if line.robots:
         return f"robots.txt unreachable ({line.robots})" + (f": {line.origin}" if line.origin else "")
     if line.limit:
-        return line.limit
+        return f"waits for {line.limit}"
     if line.held == "waiting" and not line.failures:
         return "retry"
     failures = [f"{line.failures} x {line.reason or 'failed'}"] if line.failures else []

@@ -35,15 +35,15 @@ WRONG_TYPE_REMEDY = "stop the crawl, and run `crawler repair --evicted` with its
 """What an operator does about a key of a wrong type."""
 
 LIMITS = {
-    "address": "address rate limit",
-    FailureKind.OUR_DNS: "the DNS of a replica fails",
-    FailureKind.MACHINE: "the machine of a replica fails",
-    FailureKind.PROXY: "the proxy of a replica fails",
-    "function": "a function of the crawl's code has it wait",
-    "crawl": "the turn of another crawl on this Redis",
-    "permits": "the page limit is used up",
+    "address": "the rate limit of its address",
+    FailureKind.OUR_DNS: "a DNS that answers its replica",
+    FailureKind.MACHINE: "its replica's machine to work again",
+    FailureKind.PROXY: "its replica's proxy to work again",
+    "function": "a function of the crawl's code",
+    "crawl": "another crawl on this Redis",
+    "permits": "a free page of the page limit",
 }
-"""Why a domain waits that has not failed (`BackoffState.limited_by`)."""
+"""For what a domain waits that has not failed (`BackoffState.limited_by`)."""
 
 LISTED = 20
 """Domains in each list."""

@@ -7,21 +7,24 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from crawler.app.engine import build_settings, link_filter
-from crawler.app.restore import OldState
+from crawler.app.restore import GROUP_MS, OldState
 from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.sinks.lines import iso_time
-from frontier.clock import ServerClock
+from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
-from frontier.crawls import create_crawl
+from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, FrontierSettings
+from frontier.reshard import Reshard
 from frontier.scripts import Call, Reply
 from frontier.settle import SettledUrl, Settlement
-from frontier.store import RedisStore
-from tests.frontier.helpers import CountingStore, ManualTime, lease_one
+from frontier.store import RedisStore, Store
+from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, reshard_crawl
 
 
 class CutStore(CountingStore):
@@ -34,6 +37,19 @@ class CutStore(CountingStore):
             self.cuts += 1
             raise RedisAway("the connection was lost")
         return await super().send(calls)
+
+
+def old_state(store: Store, crawl: Crawl, clock: ServerClock, folder: Path) -> OldState:
+    settings = CrawlSettings()
+    links, policy = link_filter(settings, RecentUrls(1)), build_settings(settings).extract
+    return OldState(store, crawl, clock, [folder], links, policy, 0)
+
+
+def write_line(path: Path, at_s: float, **fields: object) -> None:
+    """Write a file with the line of a page that was settled at `at_s`."""
+    about = {"domain": "a.test", "outcome": "done", "reason": "ok", "depth": 0, "replica": "r1", "links": []}
+    path.write_text(json.dumps({**about, "settled_at": iso_time(at_s), **fields}) + "\n")
+    os.utime(path, (at_s + 5, at_s + 5))
 
 
 async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
@@ -60,11 +76,8 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     text = "".join(json.dumps({**line, "settled_at": iso_time(at_s)}) + "\n" for line in lines)
     (tmp_path / f"{crawl_name}-r1-1.pages.jsonl").write_text(text)
     # when the shard is restored while connections are lost, twice because two replicas share the folder,
-    settings = CrawlSettings()
     cut = CutStore(store)
-    old = OldState(
-        cut, crawl, clock, [tmp_path], link_filter(settings, RecentUrls(1)), build_settings(settings).extract, 0
-    )
+    old = old_state(cut, crawl, clock, tmp_path)
     for _ in range(2):
         await old.restore({0: clock.now_ms()})
     assert cut.cuts == 3
@@ -90,17 +103,13 @@ async def test_what_ended_replicas_had_settled_is_settled_again_if_redis_has_for
     urls = [f"https://a.test/{name}" for name in ("settled", "again", "forgotten", "unfinished")]
     await frontier.push([Entry(url, "a.test", priority=-number) for number, url in enumerate(urls)])
     at_s = clock.now_ms() / 1000
-    about = {"domain": "a.test", "outcome": "done", "reason": "ok", "depth": 0, "replica": "r1", "links": []}
     for number, (url, after_s) in enumerate(zip(urls, (0, -5, 3, 4), strict=True)):
-        line = json.dumps({**about, "url": url, "settled_at": iso_time(at_s + after_s)}) + "\n"
         path = tmp_path / f"{crawl_name}-r1-{number}.pages.jsonl{'.open' if number == 3 else ''}"
-        path.write_text(line)
-        os.utime(path, (at_s + 5, at_s + 5))
-    settings = CrawlSettings()
-    links, policy = link_filter(settings, RecentUrls(1)), build_settings(settings).extract
-    old = OldState(store, crawl, clock, [tmp_path], links, policy, 0)
+        write_line(path, at_s + after_s, url=url)
+    old = old_state(store, crawl, clock, tmp_path)
     time.ms += 10_000
     assert await old.restore_ended() == 0  # a new crawl of the same name
+    await ask(store, "HSET", crawl.keys.meta, "created_ms", int(1000 * at_s) - 1_000)
     time.ms -= 10_000
     lease = await lease_one(frontier)
     await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "ok")])])
@@ -109,3 +118,40 @@ async def test_what_ended_replicas_had_settled_is_settled_again_if_redis_has_for
     assert await old.restore_ended() == 0
     counts = await Counters(store, crawl.keys).counts()
     assert (counts.done, counts.open) == (2, 2)
+
+
+async def test_a_snapshot_from_before_the_first_settlement_is_noticed(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    """Redis makes one soon after `crawler seed`. What was settled before the crawl was created is of another one."""
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    clock = await crawl_clock(store, crawl)
+    at_s = clock.now_ms() / 1000
+    await ask(store, "HSET", crawl.keys.meta, "created_ms", int(1000 * at_s) - 60_000)
+    write_line(tmp_path / f"{crawl_name}-r1-1.pages.jsonl", at_s - 30, url="https://a.test/lost")
+    write_line(tmp_path / f"{crawl_name}-r1-2.pages.jsonl", at_s - 90, url="https://a.test/of-another-crawl")
+    assert await old_state(store, crawl, clock, tmp_path).restore_ended() == 1
+
+
+@pytest.mark.parametrize("resharded", [False, True])
+async def test_shards_whose_groups_are_committed_side_by_side_are_compared(
+    store: RedisStore, crawl_name: str, tmp_path: Path, resharded: bool
+) -> None:
+    """A shard without a settlement has lost one from shortly before the last one of its node, unless a reshard made it."""
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    clock = await crawl_clock(store, crawl)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    await frontier.push([Entry("https://a.test/", "a.test")])
+    shard = crawl.keys.shard_of("a.test")
+    lease = await lease_one(frontier, shard=shard)
+    await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "ok")])])
+    last_s = int(await ask(store, "HGET", crawl.keys.shards[shard].stats, "last_ms")) / 1000
+    await ask(store, "HDEL", crawl.keys.meta, "created_ms")
+    if resharded:
+        await reshard_crawl(Reshard(store, crawl, (SystemClock(), clock), 4, 1), crawl, lambda *_: None)
+        crawl = await open_crawl(store, crawl_name)
+    other = next(name for name in (f"{n}.test" for n in range(99)) if crawl.keys.shard_of(name) % 2 != shard)
+    for number, before_s in enumerate((GROUP_MS / 2000, GROUP_MS / 500)):
+        url = f"https://{other}/{number}"
+        write_line(tmp_path / f"{crawl_name}-r1-{number}.pages.jsonl", last_s - before_s, url=url, domain=other)
+    assert await old_state(store, crawl, clock, tmp_path).restore_ended() == (0 if resharded else 1)

@@ -71,7 +71,7 @@ def test_a_crawl_that_redis_has_lost_can_be_repaired(
 ) -> None:
     """Only if its output is there: without it, the crawl is to be created."""
     place = ("--crawl", crawl_name, "--redis", valkey.url)
-    said = f"to restore it, with its settings: crawler repair {' '.join(place)} -f FILE"
+    said = f"to restore it, with its settings: crawler repair {' '.join(place)} --archive crawl-out -f FILE"
     without = typed(*words, *place).err
     (tmp_path / "crawl-out").mkdir()
     (tmp_path / "crawl-out" / f"{crawl_name}-r1-2026.pages.jsonl").touch()

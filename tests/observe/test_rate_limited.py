@@ -37,9 +37,12 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
     await frontier.release([Settlement(lease, until_ms, 1_000, str(leased.backoff), [])])
 
     (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
-    assert (line.limit, screens.why(line)) == ("address rate limit", "address rate limit")
+    assert (line.limit, screens.why(line)) == (
+        "the rate limit of its address",
+        "waits for the rate limit of its address",
+    )
     found = explanation(await gather(store, crawl, "https://a.test/", ()))
-    assert found.waits_for == "address rate limit"
+    assert found.waits_for == "the rate limit of its address"
     (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue
     assert not line.limit
     time.ms = until_ms

@@ -185,7 +185,7 @@ def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
         ("delay", delay),
         ("delay set by an operator", "" if operator_delay_s is None else f"{operator_delay_s:g} s"),
         ("backoff", failures if backoff.failures else ""),
-        (f"waited until ({limit_in_words(backoff)})", _time(backoff.limited_until_ms or None)),
+        (f"waits for {limit_in_words(backoff)} until", _time(backoff.limited_until_ms or None)),
         ("shard", f"{status.shard}, {leased}"),
     ]
 
