@@ -5,8 +5,8 @@ This is the same replica that `crawler run` starts, on the same stores and with 
 installs signal handlers, and the garbage collection does not change. It logs warnings to standard error unless the
 program logs itself.
 
-A loop over the crawl yields pages once they are settled. While `WAITING` of them wait for the body of the loop, no
-further group of pages is written, so the crawl waits. Up to a group more may wait.
+A loop over the crawl yields pages once they are settled. While `WAITING` of them wait for the body of the loop, no further
+page is requested. Those in flight are settled meanwhile, and wait, too. So the body can make requests of its own.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 
@@ -36,7 +36,7 @@ from crawler.app.requests import local_tables, missing_tables, request_setup
 from crawler.app.signals import on_fatal_signal
 from crawler.app.supervisor import local_settings
 from crawler.arguments import JsonDict, checked
-from crawler.errors import UserError
+from crawler.errors import FailureKind, FetchFailed, Refused, UserError
 from crawler.events import Event, PageSettled
 from crawler.fetch.client import HttpClient
 from crawler.handlers.parsed_page import Download, ParsedPage, as_request
@@ -44,7 +44,7 @@ from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.values import SharedValues, check_loop
 from crawler.logs import configure, log, logger
-from crawler.page import Exchange, Outcome, Page, Written
+from crawler.page import Exchange, Outcome, Page
 from crawler.request import Request, RequestOptions
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.guarded import accepted, check_guarded
@@ -54,9 +54,9 @@ from crawler.settings.tables import ReplicaTable, keys_of
 from crawler.sinks.files import LINES, check_output_folder
 from crawler.sinks.items import TABLE_FORMS, export_items, read_items, rejected_beside, without_items
 from crawler.sinks.lines import files_of
-from crawler.sinks.sink import DurableSink
 from crawler.sinks.upload import Depot, UploadFailed
 from crawler.wording import count_of
+from crawler.worker.extra import PageVisit
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
@@ -67,8 +67,10 @@ from frontier.keys import check_crawl_name
 from frontier.store import RedisStore
 from frontier.urls import with_key
 
+T = TypeVar("T")
+
 WAITING = 100
-"""Settled pages that may wait for the body of a loop, besides the group that is just being committed."""
+"""Settled pages that may wait for the body of a loop, besides those that are in flight."""
 
 
 NOTHING_LEFT = (
@@ -188,10 +190,10 @@ class Crawl:
         self.loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
         self._pages: deque[Page] | None = deque()  # None if nobody will take them
-        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._news = asyncio.Event()
         self._has_all = asyncio.Event()  # nobody waits for a page of this run any more
         self._is_stopping = False
-        self._room.set()
+        self._requests: dict[asyncio.Future[Any], PageVisit] = {}  # those of the program that are not answered
 
     def __repr__(self) -> str:
         return f"<Crawl {self._name} {self._replica!r}>"
@@ -276,9 +278,10 @@ class Crawl:
 
     @property
     def store(self) -> SharedValues:
-        """The values that handlers share as `crawl.store`, while the crawl runs. Raises RuntimeError before."""
+        """The values that handlers share as `crawl.store`, until the end of `async with`. Raises RuntimeError before and
+        after."""
         if self._context is None:
-            raise RuntimeError("the crawl has not started: use `async with`")
+            raise RuntimeError("the crawl does not run: use `crawl.store` within `async with`, or in its handlers")
         return self._context.store
 
     @property
@@ -319,22 +322,33 @@ class Crawl:
     async def fetch(self, url: str | Request, **request: Unpack[RequestOptions]) -> ParsedPage:
         """As `Handle.fetch`, in a loop over the crawl or beside it: the answer is archived, but belongs to no page, and the
         request waits for its turn for as long as it takes. Raises RuntimeError unless the crawl runs; it does until the
-        loop has had its last page."""
+        loop has had its last page. If the crawl ends before the answer, raises FetchFailed with the reason `stopped`."""
         wanted = as_request(url, request)
-        return await self._requests().fetch(wanted)
+        return await self._answer(lambda requests: requests.fetch(wanted))
 
     @checked
     async def download(self, url: str | Request, **request: Unpack[RequestOptions]) -> Download:
         """As `Handle.download`, and where `fetch` may be called."""
         wanted = as_request(url, request)
-        return await self._requests().download(wanted)
+        return await self._answer(lambda requests: requests.download(wanted))
 
-    def _requests(self) -> VisitRequests:
+    async def _answer(self, begin: Callable[[VisitRequests], Coroutine[Any, Any, T]]) -> T:
+        """Return what the request that `begin` makes is answered with."""
         engine = self._started().engine
         if self._is_stopping or engine.control.stopped:
             raise RuntimeError("the crawl has ended")
         assert self._context is not None
-        return VisitRequests(None, engine.extra.begin_without_page(), self._context.files)
+        visit = engine.extra.begin_without_page()
+        request = asyncio.create_task(begin(VisitRequests(None, visit, self._context.files)))
+        self._requests[request] = visit
+        try:
+            await asyncio.wait([request])
+            if request.cancelled() or (visit.is_over and isinstance(request.exception(), Refused)):
+                raise FetchFailed(FailureKind.STOPPED)
+            return request.result()
+        finally:
+            request.cancel()
+            del self._requests[request]
 
     def stop(self) -> None:
         """End this run, from any thread: requests in flight end, within `replica.grace` seconds, and are committed. What is
@@ -381,6 +395,7 @@ class Crawl:
                 self._replica.engine.skips_grace = True
                 await asyncio.wait([self._ending])
             await self._stack.aclose()
+            self._context = None
         self._raise_failure()
 
     @checked
@@ -424,10 +439,7 @@ class Crawl:
                 raise StopAsyncIteration
             self._news.clear()
             await self._news.wait()
-        page = self._pages.popleft()
-        if len(self._pages) < WAITING:
-            self._room.set()
-        return ParsedPage.of(page)
+        return ParsedPage.of(self._pages.popleft())
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> Replica:
         settings = self._settings
@@ -459,8 +471,7 @@ class Crawl:
         local = local_settings(settings)
         deps = production_dependencies(opened, store, stored, local, setup, router=self._router)
         deps.events.subscribe(self._take, PageSettled)
-        sink, http = _WaitingSink(deps.sink, self._room), _CountedRequests(deps.http, self.stats)
-        deps = msgspec.structs.replace(deps, sink=cast(DurableSink, sink), http=cast(HttpClient, http))
+        deps = msgspec.structs.replace(deps, http=cast(HttpClient, _CountedRequests(deps.http, self.stats)))
         deps = self._adapted(deps)
         pushed = await queue_seeds(store, opened, seeds, stored, self._mode)
         is_idle = not (before.open or pushed.accepted or stored.recrawl.rules or is_full or self._keep_open)
@@ -470,6 +481,7 @@ class Crawl:
         await Control(store, opened.keys).set("run")
         replica, self._context = Replica(store, deps, stored, local), deps.context
         await replica.start(until_empty=not self._keep_open)
+        replica.engine.committer.is_reader_behind = lambda: len(self._pages or ()) >= WAITING
         return replica
 
     def _adapted(self, deps: Dependencies) -> Dependencies:
@@ -543,11 +555,14 @@ class Crawl:
             self._news.set()
             await self._has_all.wait()
             self._is_stopping = True
+            for visit in self._requests.values():
+                visit.is_over = True  # it sends nothing more
             await replica.stop()
         finally:
+            for request in self._requests:
+                request.cancel()
             self.stats.ended_at = time.time()
             self._news.set()
-            self._room.set()
 
     def _take(self, event: Event) -> None:
         if not isinstance(event, PageSettled) or event.page.outcome is Outcome.RETRY:
@@ -557,15 +572,11 @@ class Crawl:
             return
         self._pages.append(event.page)
         self._news.set()
-        stops = self._replica is not None and self._replica.engine.ended.is_set()
-        if len(self._pages) >= WAITING and not stops:
-            self._room.clear()
 
     def _keep_no_pages(self) -> None:
         self._pages = None
         self._has_all.set()
         self._news.set()
-        self._room.set()
 
     def _raise_failure(self) -> None:
         assert self._replica is not None
@@ -615,18 +626,3 @@ class _CountedRequests:
     def fetch(self, *request: Any, **options: Any) -> Awaitable[Exchange]:
         self._stats.requests += 1
         return self._http.fetch(*request, **options)
-
-
-class _WaitingSink:
-    """A sink that waits, before it writes a group, until there is `room` for its pages."""
-
-    def __init__(self, sink: DurableSink, room: asyncio.Event) -> None:
-        self._sink = sink
-        self._room = room
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._sink, name)
-
-    async def write(self, *group: Any) -> Written:
-        await self._room.wait()
-        return await self._sink.write(*group)

@@ -315,6 +315,8 @@ class Committer:
         """While its block runs, another worker uses the slot of the one that waits in it."""
         self._parked = Group()  # for nodes that are away
         self.lacks_room = False  # the sink has none
+        self.is_reader_behind: Callable[[], bool] = lambda: False
+        """Whether a program that reads the pages has enough of them."""
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
         self._forgotten_runs: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
@@ -348,11 +350,12 @@ class Committer:
         )
 
     def holds_up(self, leased: LeasedDomain) -> bool:
-        """Whether a result of `leased` would have to wait for Redis or for room now. It then takes no turns, so the pages
-        that are fetched again if that outlasts the lease are at most those of the requests in flight."""
+        """Whether a result of `leased` would have to wait for Redis, for room or for a reader now. It then takes no turns,
+        so the pages that are fetched again if that outlasts the lease are at most those of the requests in flight."""
         shard = leased.lease.shard
         if (
             self.lacks_room
+            or self.is_reader_behind()
             or self._retry.is_away
             or self._retry.is_shard_away(shard)
             or self._late_nodes[self._retry.node_of(shard)] > 0

@@ -52,7 +52,7 @@ SPENT_S = 5.0
 pages may be queued behind it."""
 
 LOOK_AGAIN_S = 0.1
-"""Seconds between two looks at how many requests only wait."""
+"""Seconds between two looks at how many requests only wait, and at whether a reader wants more pages."""
 
 
 class WorkerPool:
@@ -226,7 +226,7 @@ class Worker:
             return
         leased.pages_next = False
         if self.committer.holds_up(leased):
-            leased.wait_at_least_until(now + REST_S)
+            leased.wait_at_least_until(now + (LOOK_AGAIN_S if self.committer.is_reader_behind() else REST_S))
             if leased.holds(now):
                 self.turns.enqueue(leased)
             else:

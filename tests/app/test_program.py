@@ -17,16 +17,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock, Mock
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
-from crawler import Context, Crawl, Handle, Outcome, ParsedPage, Retry, Router, Stats, UserError
+from crawler import Context, Crawl, FetchFailed, Handle, Outcome, ParsedPage, Retry, Router, Stats, UserError
 from crawler.app.embedded_valkey import open_store
 from crawler.app.engine import Dependencies
 from crawler.app.operator import requeue
-from crawler.app.program import _WaitingSink
 from crawler.events import Event, LinkDropped
 from crawler.settings.load import CrawlSettings, load
 from crawler.worker.worker import HANDED_ON
@@ -191,28 +190,45 @@ async def test_a_page_whose_handler_still_runs_at_the_end_is_left_to_the_next_ru
     assert headings(crawl) == sorted(f"page {number}" for number in range(PAGES))
 
 
-async def test_a_slow_loop_holds_up_the_crawl(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """While too many pages wait for the body of a loop, the sink has no room."""
+async def test_a_slow_loop_holds_up_the_crawl(
+    settings: dict[str, Any], site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("crawler.app.program.WAITING", 2)
-    async with Crawl(["http://a.test/"], settings=settings) as crawl:
+    own = settings | {"politeness": {"delay": 0.01}}
+    async with asyncio.timeout(PATIENCE_S), Crawl(["http://a.test/"], settings=own) as crawl:
         seen = 0
         async for _ in crawl:
             seen += 1
-            assert crawl._pages is not None
-            assert crawl._replica is not None
-            assert crawl._room.is_set() == (len(crawl._pages) < 2) or crawl._replica.engine.ended.is_set()
+            if seen == 1:
+                await asyncio.sleep(3)
+                assert len(site.answered) < PAGES / 2
     assert seen == PAGES
 
 
-async def test_a_sink_writes_when_there_is_room() -> None:
-    room, inner = asyncio.Event(), AsyncMock()
-    writing = asyncio.ensure_future(_WaitingSink(inner, room).write([]))
-    for _ in range(10):
-        await asyncio.sleep(0)
-    inner.write.assert_not_awaited()
-    room.set()
-    await writing
-    inner.write.assert_awaited_once()
+async def test_the_body_of_a_loop_that_is_behind_makes_requests_to_the_site_that_is_crawled(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for the body cannot hold up the request that the body waits for."""
+    monkeypatch.setattr("crawler.app.program.WAITING", 1)
+    own = settings | {"politeness": {"delay": 0.01}, "limits": {"max_pages": 8}}
+    async with asyncio.timeout(PATIENCE_S), Crawl(["http://a.test/"], settings=own) as crawl:
+        await asyncio.sleep(1)
+        answers = [(await crawl.fetch(f"{page.url}?again")).status async for page in crawl]
+    assert len(answers) == 8
+
+
+async def test_a_request_of_the_program_ends_with_the_crawl(settings: dict[str, Any]) -> None:
+    own = settings | {"politeness": {"delay": 1}}
+    async with asyncio.timeout(PATIENCE_S):
+        async with Crawl("http://a.test/38", settings=own) as crawl:
+            requests = [asyncio.create_task(crawl.fetch(f"http://a.test/{number}")) for number in range(20)]
+            await crawl.finish()
+            await crawl.store.set("n", 1)
+        failures = await asyncio.gather(*requests, return_exceptions=True)
+        with pytest.raises(RuntimeError, match="within `async with`"):
+            _ = crawl.store
+    assert {type(failure) for failure in failures} <= {FetchFailed, ParsedPage}
+    assert {failure.reason for failure in failures if isinstance(failure, FetchFailed)} == {"stopped"}
 
 
 def test_the_blocking_form_ends_with_the_crawl_and_obeys_the_limit(settings: dict[str, Any]) -> None:
