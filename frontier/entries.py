@@ -195,6 +195,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def label(self) -> str:
         return label_of(self.tag)
 
+    @property
+    def label_key(self) -> str:
+        """The key of the request that gives its URL the label if it was queued without, empty if there is none. No
+        `unique_key` is one: `@` would be escaped."""
+        return f"@{label}" if self.tag and "#" not in self.url and (label := self.label) else ""
+
     def next_try(self, priority: float) -> Entry:
         """The entry for the next try."""
         return msgspec.structs.replace(self.unsent(), tries=self.tries + 1, priority=priority)

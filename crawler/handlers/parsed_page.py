@@ -356,8 +356,9 @@ class Handle:
         `yarl.URL`, links of the page, its elements with an href or src, or `Request`s. None and elements without one are
         skipped. `priority`, from -1e11 to 1e11: a higher one is fetched earlier; None: that of other links. `label` and
         `payload`, a dict of at most 16 KiB as JSON, are those of the page when it is handled. A link that the page has
-        gets all these. A URL that was queued before keeps its own, unless it has another `unique_key`. The others are
-        options of a `Request`, for all `urls` that are none. Raises TypeError for anything else."""
+        gets all these. A URL that was queued before is requested once more for each new label and `unique_key`, and
+        otherwise keeps its own. The others are options of a `Request`, for all `urls` that are none. Raises TypeError
+        for anything else."""
         options = Request("", **request) if request else _PLAIN
         if priority is not None:
             check_priority(priority)

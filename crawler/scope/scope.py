@@ -217,8 +217,9 @@ class RecentUrls:
     It stores the URLs themselves, so it never confuses two URLs. Discarding a URL only costs a call to Redis.
 
     Links that are queued only if their domain is known, or if other domains have not filled its cap, and requisites are
-    stored with a mark, and match only such links. A marked link may have been dropped. If its domain is seeded later, the
-    same link on a page of that domain must be pushed.
+    stored with a mark, and match only such links. So are links with a label: their URLs may have been queued without it.
+    A marked link may have been dropped. If its domain is seeded later, the same link on a page of that domain must be
+    pushed.
 
     The target of a known page that has moved, and one to which redirects lead back, are never in the set: they may have to
     be queued although they were pushed.
@@ -238,6 +239,8 @@ class RecentUrls:
         mode, url = link.mode, link.url
         if mode in ("moved", "again"):
             return False
+        if link.tag and link.label_key:
+            return self.has_offered(_marked(link))
         if url in self._young or url in self._old:
             return True
         return mode != "new" and self.has_offered(_marked(link))
@@ -253,9 +256,10 @@ class RecentUrls:
 
     def add(self, *links: Entry) -> None:
         for link in links:
-            if link.mode != "new" and (marked := _marked(link)):
+            marked = _marked(link)
+            if marked:
                 self._young_marked.add(marked)
-            else:
+            if not marked or link.mode == "new":
                 self._young.add(link.url)
         if len(self._young) + len(self._young_marked) >= self._generation:
             self._old, self._young = self._young, set()
@@ -269,6 +273,8 @@ class RecentUrls:
 
 def _marked(link: Entry) -> str:
     """How `link` is stored with a mark; "" if it needs none."""
+    if link.tag and (key := link.label_key):
+        return f"{link.mode}{key} {link.url}"
     return link.url if link.mode == "known" else f"{link.mode} {link.url}" if link.mode in _MARKED else ""
 
 
@@ -338,6 +344,10 @@ class LinkFilter:
         """The entries for those of `links` of the page `found_on` that are `not_recent`, and how many links were dropped,
         by reason. `hints` and `mode`: see `judged`."""
         return self.judged(self.not_recent(links, mode), found_on, hints, mode)
+
+    def is_recent(self, link: Entry) -> bool:
+        """Whether `link` need not be pushed, as far as this replica knows."""
+        return link in self._recent
 
     def not_recent(self, links: Iterable[tuple[Url, LinkKind]], mode: PushMode) -> list[tuple[Url, LinkKind]]:
         """Those of `links` that have to be pushed in `mode`, as far as this replica knows."""

@@ -96,8 +96,13 @@ leases."""
 OTHER = "other"
 """The counter for everything beyond that."""
 
-LinkKey = tuple[str, PushMode]
+LinkKey = tuple[str, PushMode, str]
 Links = dict[LinkKey, Entry]
+
+
+def _key(link: Entry) -> LinkKey:
+    """What tells `link` apart from others of a group."""
+    return link.url, link.mode, link.label_key if link.tag else ""
 
 
 class PageSink(Protocol):
@@ -154,7 +159,7 @@ class Result(msgspec.Struct, frozen=True):
     @property
     def link_keys(self) -> Iterable[LinkKey]:
         """What tells its links apart."""
-        return ((link.url, link.mode) for link in self.links)
+        return map(_key, self.links)
 
     def as_written(self, written: Written) -> Result:
         """This result, settled as a defect if a sink could not handle its page, and for another visit without a condition
@@ -489,7 +494,7 @@ class Committer:
         now, links, time_slice = self._runtime.now(), Links(), TimeSlice(self._runtime.clock)
         results = [result for result in group.results if result.exchange is not None or result.leased.holds(now)]
         for result in results:
-            links.update([((link.url, link.mode), link) for link in result.links if link not in self._recent])
+            links.update([(_key(link), link) for link in result.links if link not in self._recent])
             await time_slice.end_if_over()
         pushed, unsent = await self._send(links)
         unsafe = await self._keep(results, unsent)
@@ -525,7 +530,7 @@ class Committer:
         kept: dict[int, dict[LinkKey, tuple[int, Entry]]] = {}
         for result in results:
             for link in result.links:
-                key = link.url, link.mode
+                key = _key(link)
                 if key in unsent:
                     kept.setdefault(result.shard, {})[key] = self._frontier.shard_of(link.domain), link
         answered, missed = await self._retry.each_node(
@@ -612,7 +617,7 @@ class Committer:
         results = [result for result in group.results if result.leased in group.open]
         links = [link for result in results for link in result.links]
         return await self._keep(
-            results, {(link.url, link.mode) for link in links if self._frontier.shard_of(link.domain) in missed}
+            results, {_key(link) for link in links if self._frontier.shard_of(link.domain) in missed}
         )
 
     async def _judge_stale(self, group: SettlingGroup) -> None:

@@ -45,7 +45,7 @@ from crawler.worker.runtime import OpenVisit, Runtime, TimeSlice
 from crawler.worker.verdict import DEFECT, NO_SITEMAP, UrlResult, last_try
 from frontier.control import Control, DomainRules
 from frontier.domains import domain_of, host_of
-from frontier.entries import GUESSED_SITEMAP, Entry, PushMode, redirected
+from frontier.entries import GUESSED_SITEMAP, Entry, PushMode, label_of, redirected
 from frontier.errors import BadUrl
 from frontier.store import batched
 from frontier.urls import (
@@ -394,13 +394,20 @@ class PageBuilder:
                 self._tell(handled.handler, error.reason, link.url)
                 continue
             target = with_key(target, link.key)
+            earlier = wanted.get(target.href)
+            if earlier is not None and not link.key and (label := label_of(link.tag)) != label_of(earlier.tag):
+                target = with_key(target, f"@{label}" if label else "")
             if target.href not in wanted:  # the first one counts, as among pages
                 wanted[target.href], targets[target.href] = link, target
         rules = self._control.rules
         gone = {href for href, url in targets.items() if rules.is_forgotten(url.domain)}
         self.report_dropped({"forgotten": len(gone)})
         new = [(url, LinkKind.ANCHOR) for href, url in targets.items() if href not in kept and href not in gone]
-        entries, dropped = self._links.select(new, entry)
+        tagged = [
+            link for link in new if wanted[link[0].href].tag
+        ]  # their URLs may have been queued without the labels
+        new = tagged + self._links.not_recent((link for link in new if not wanted[link[0].href].tag), "new")
+        entries, dropped = self._links.judged(new, entry, NO_HINTS, "new")
         self.report_dropped(dropped)
         for reason in (reason for reason in dropped if (handled.handler, reason) not in self._told):
             first = next(url.href for url, kind in new if reason in self._links.select([(url, kind)], entry)[1])
@@ -416,7 +423,7 @@ class PageBuilder:
                     self._tell(handled.handler, "outside", href)
                 elif href in kept and kept[href].mode == "known":
                     self._doubtful[target.domain] = handled.handler, href
-        return list(kept.values())
+        return [link for link in kept.values() if not link.tag or not self._links.is_recent(link)]
 
     def _note_unknown(self, event: Event) -> None:
         """Say which handlers want links followed to domains that the crawl does not know: the push has told."""
@@ -445,7 +452,11 @@ class PageBuilder:
         pushed."""
         found = reading.found
         selected: list[Entry] = []
-        links = self._links.not_recent(zip(found.urls, map(_kind_of, found.links), strict=True), mode)
+        links = list(zip(found.urls, map(_kind_of, found.links), strict=True))
+        if not (
+            entry.tag and links and links[0][1] is LinkKind.REDIRECT
+        ):  # its target may have been queued without the tag
+            links = self._links.not_recent(links, mode)
         at = 0
 
         def steps() -> Iterator[None]:
@@ -573,8 +584,8 @@ class PageHandling:
     ) -> tuple[Page, Sequence[Entry]]:
         """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
         the handler fails finally, the page is dead and has no links but those that a handler for failures adds. When it is
-        fetched again, its handler can still choose and label them: a URL that was queued before keeps its label. Raises
-        RetryWanted if the page is to be fetched again now, and VisitInterrupted."""
+        fetched again, its handler can still choose and label them. Raises RetryWanted if the page is to
+        be fetched again now, and VisitInterrupted."""
         if page.exchange is not None and 200 <= page.exchange.status < 300:
             settings = self._builder.settings
             page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)

@@ -6,7 +6,6 @@ router = Router()
 @router.handler("/login$")
 async def login(page: ParsedPage, crawl: Handle) -> None:
     form = page.form("form:has([type=password])").fill(username="john", password="secret")
-    await crawl.drop()  # follow no links before the login
     await crawl.enqueue(form.submit(), label="members")
 
 

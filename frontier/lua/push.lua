@@ -2,6 +2,8 @@
 -- Mode "again" queues URLs whether seen or not. In this mode a second call adds those that were settled in between. One that
 -- is leased is not queued, because a lease that is returned would merge both into one, which cannot be settled twice. One
 -- that will be visited again (visits.lua) is due now.
+-- A mode with "@" is for URLs with a label. One that was queued without it is queued once more, with the label as its key.
+-- The fingerprint of this second request is in the seen-set from the beginning if the URL itself has the label.
 -- Mode "moved" is for the target of a known page that has moved (push_moved.lua).
 -- A page requisite is in the seen-set with the fingerprint of its URL negated, and its domain is not known by it: an image does
 -- not bring a host into the crawl. Its domain has as much room for requisites as for pages.
@@ -15,7 +17,8 @@
 --         packed, known), seen:<bucket> set; for "again" and "moved" also of known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
--- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
+-- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry, and
+--   in a mode with "@" the fingerprint of the URL with the key, and the key
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "foreign", from a page of another domain:
 --   these and "known" ones fill half of domain_cap at most, so that the other half is for links of the domain itself; or
 --   "again"; or "moved"; or "requisite": unseen as a page and as a requisite
@@ -66,18 +69,21 @@ end
 
 local accepted, seen_before, capped, outside = 0, 0, 0, 0
 
-local function push_domain(domain, mode, cap, from, to)
+local function push_domain(domain, mode, cap, from, to, words)
   local domain_key, always = base .. 'd:' .. domain, mode == 'again'
   local moved = mode == 'moved' and load_moved().push_moved(base, domain, from, to, seen_key) or 0
   accepted, seen_before = accepted + moved, seen_before - moved
   local room = cap > 0 and cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
   local inflight, new, size, best = base .. 'inflight:' .. domain, {}, 0, 0
-  for i = from, to, 3 do
-    local fingerprint, key = ARGV[i], seen_key(ARGV[i])
+  for i = from, to, words do
+    local fingerprint, key, entry = ARGV[i], seen_key(ARGV[i]), ARGV[i + 2]
     if size < 2 * room then
       local is_new = add_seen(key, fingerprint)
-      if is_new or (always and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
-        new[size + 1], new[size + 2] = ARGV[i + 1], always and load_moved().take_known(base, domain, ARGV[i + 2]) or ARGV[i + 2]
+      if words > 3 and add_seen(seen_key(ARGV[i + 3]), ARGV[i + 3]) and not (is_new or always) then
+        is_new, entry = true, string.gsub(entry, ' ', '#' .. ARGV[i + 4] .. ' ', 1)
+      end
+      if is_new or (always and not redis.call('ZSCORE', inflight, entry)) then
+        new[size + 1], new[size + 2] = ARGV[i + 1], always and load_moved().take_known(base, domain, entry) or entry
         size = size + 2
         -- Links have negative priorities by default: the sign is read first, because that costs less.
         if string.byte(ARGV[i + 1]) ~= 45 then best = math.max(best, tonumber(ARGV[i + 1])) end
@@ -128,19 +134,20 @@ end
 
 local at, unusable = 5, 0
 while at <= #ARGV do
-  local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local domain, mode, count, words = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), 3
+  if string.byte(mode, -1) == 64 then mode, words = string.sub(mode, 1, -2), 5 end
   local is_unknown = mode == 'known' and redis.pcall('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0
   if is_unknown or (stats[5] and load_forgotten().is_refused(stats[5], domain, count)) then
     outside = outside + count
   else
-    local last, before = at + 2 + count * 3, accepted + seen_before + capped
+    local last, before = at + 2 + count * words, accepted + seen_before + capped
     local is_foreign = mode == 'known' or mode == 'foreign'
     local cap = is_foreign and math.ceil(domain_cap / 2) or domain_cap
     local is_done, problem
     if mode == 'requisite' then
       is_done, problem = pcall(push_requisites, domain, cap, at + 3, last)
     else
-      is_done, problem = pcall(push_domain, domain, mode, cap, at + 3, last)
+      is_done, problem = pcall(push_domain, domain, mode, cap, at + 3, last, words)
     end
     if not is_done then
       load_moved().set_aside(base, domain, problem)
@@ -148,7 +155,7 @@ while at <= #ARGV do
       outside, unusable = outside + dropped, unusable + dropped
     end
   end
-  at = at + 3 + count * 3
+  at = at + 3 + count * words
 end
 
 if accepted > 0 or seen > tonumber(stats[3] or '0') then

@@ -167,3 +167,30 @@ async def test_of_several_labels_for_a_url_the_first_one_counts(settings: dict[s
         await crawl.finish()
     assert "first" in labels
     assert "second" not in labels
+
+
+async def test_a_url_that_was_queued_without_a_label_is_queued_once_more_with_it(
+    shop: Shop, settings: dict[str, Any]
+) -> None:
+    router, found = Router(), set[tuple[str, str]]()
+    pages = {"/": "<a href=/early>1</a>", "/late": "<a href=/early>1</a><a href=/late>2</a>"}
+
+    @router.handler()
+    def any_page(page: ParsedPage, crawl: Handle) -> None:
+        found.add((page.url.removeprefix("http://a.test"), page.label))
+        if page.url.endswith("/early"):
+            crawl.enqueue("/list")
+        if page.url.endswith("/list"):
+            crawl.enqueue("/moved/early", label="moved")
+        if page.url.endswith("/list") or page.label:
+            for label in ("member", "other"):
+                crawl.enqueue(["/early", "/late"], label=label)
+
+    moved = Reply(status=302, headers={"Location": "/early"})
+    shop.respond = lambda request: moved if "moved" in request.path else Reply(pages.get(request.path, ""))  # type: ignore[method-assign]
+    async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+        await crawl.finish()
+    assert found == {
+        *(("/", ""), ("/early", ""), ("/list", "")),
+        *(("/early", "moved"), ("/early", "member"), ("/early", "other"), ("/late", "member"), ("/late", "other")),
+    }

@@ -20,7 +20,7 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 PROGRAMS = [example for example in EXAMPLES if "crawl.run()" in example]
 PAGES = 3
 
-LOGIN = """<form action="/login" method="post"><input type="hidden" name="csrf_token" value="{}">
+LOGIN = """<a href="/">Quotes</a><form action="/login" method="post"><input type="hidden" name="csrf_token" value="{}">
 <input name="username"><input type="password" name="password"><input type="submit" value="Login"></form>"""
 QUOTE = '<div class="quote"><span class="text">{}</span><small class="author">Ada</small></div>'
 

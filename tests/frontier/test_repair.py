@@ -107,6 +107,14 @@ async def test_pages_come_back_as_they_were_and_are_visited_when_they_are_due(
     assert (counts.accepted, counts.later_visits, counts.done, counts.known, counts.open) == (6, 3, 3, 0, 3)
 
 
+async def test_a_settled_page_with_a_label_is_not_queued_for_it_again(crawl: Crawl, begin: Begin) -> None:
+    labelled, plain = (Entry(f"https://a.test/{tag or 'plain'}", DOMAIN, tag=tag) for tag in ("label", ""))
+    repair = await begin()
+    assert await repair.restore([Ended(one, "done", "200") for one in (labelled, plain)]) == 2
+    assert await repair.push([labelled, plain]) == 0
+    assert await repair.push([Entry(plain.url, DOMAIN, tag="label")]) == 1
+
+
 async def test_a_repeated_call_changes_nothing(store: RedisStore, crawl: Crawl, begin: Begin) -> None:
     """Nor does a whole repair that was interrupted, or one that another process makes at the same time."""
     pages = [known(number) for number in range(5 * PAGES)]

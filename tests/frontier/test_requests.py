@@ -128,6 +128,28 @@ async def test_a_marked_request_is_settled_and_sent_again_only_if_somebody_asks_
     assert (await counters.counts()).open == 1
 
 
+@pytest.mark.parametrize("is_labelled_first", [True, False])
+async def test_a_label_adds_one_request_to_a_url_that_was_queued_without_it(
+    frontier: Frontier, is_labelled_first: bool
+) -> None:
+    plain, labelled, other = (Entry("https://a.test/1", "a.test", tag=label) for label in ("", "b", "c"))
+    links = [labelled, plain] if is_labelled_first else [plain, labelled]
+    accepted = [(await frontier.push([link])).accepted for link in (*links, labelled, plain, other, other)]
+    assert accepted == [1, 0 if is_labelled_first else 1, 0, 0, 1, 0]
+    lease, urls = await lease_one(frontier), ["https://a.test/1", "https://a.test/1#@b", "https://a.test/1#@c"]
+    expected = {urls[0]: "b" if is_labelled_first else "", urls[1]: "b", urls[2]: "c"}
+    if is_labelled_first:
+        del expected[urls[1]]
+    assert {entry.url: entry.label for entry in lease.entries} == expected
+
+
+async def test_of_links_with_and_without_a_label_that_come_together_the_label_counts(frontier: Frontier) -> None:
+    plain, labelled = Entry("https://a.test/1", "a.test"), Entry("https://a.test/1", "a.test", tag="b")
+    reply = await frontier.push([plain, labelled])
+    assert (reply.accepted, reply.seen) == (1, 1)
+    assert list((await lease_one(frontier)).entries) == [labelled]
+
+
 async def test_a_request_is_found_by_its_url_with_its_key(store: RedisStore, frontier: Frontier) -> None:
     await frontier.push([posted("1")])
     lookup = UrlLookup(store, frontier)
