@@ -177,7 +177,11 @@ class OldState:
                     found = found_on(line, self._folders, self._links, self._policy)
                     await _while_away(partial(repair.push, found, everywhere=True))
                 ended = [Ended(line.entry, line.outcome, line.reason) for line in batch]
-                restored += await _while_away(partial(repair.restore, ended))
+                number = await _while_away(partial(repair.restore, ended))
+                # Rather too many pages, which a recount corrects, than more than the limit (`frontier.budget`).
+                used = command("HINCRBY", self._crawl.keys.budget, "used", number)
+                await _while_away(partial(self._store.send, [used]))
+                restored += number
         except (UserError, OSError, RedisAway, RedisMisused) as error:  # what is missing is fetched again
             log(logging.WARNING, "not_restored", error=error)
         finally:

@@ -14,6 +14,7 @@ from crawler.app.restore import GROUP_MS, OldState
 from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.sinks.lines import iso_time
+from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
@@ -131,6 +132,29 @@ async def test_a_snapshot_from_before_the_first_settlement_is_noticed(
     write_line(tmp_path / f"{crawl_name}-r1-1.pages.jsonl", at_s - 30, url="https://a.test/lost")
     write_line(tmp_path / f"{crawl_name}-r1-2.pages.jsonl", at_s - 90, url="https://a.test/of-another-crawl")
     assert await old_state(store, crawl, clock, tmp_path).restore_ended() == 1
+
+
+async def test_pages_that_are_restored_count_against_the_limit(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    clock = await crawl_clock(store, crawl)
+    await ask(store, "HSET", crawl.keys.meta, "created_ms", clock.now_ms() - 60_000)
+    # Given a snapshot of a crawl that had counted its pages,
+    limit = PageLimit(1, 1)
+    before = Budget(store, crawl.keys, clock, "r1", limit)
+    await before.refresh(1, 1)
+    assert before.available == 1
+    await before.leave()
+    # when all pages of the limit are restored,
+    write_line(tmp_path / f"{crawl_name}-r1-1.pages.jsonl", clock.now_ms() / 1000 - 30, url="https://a.test/lost")
+    assert await old_state(store, crawl, clock, tmp_path).restore_ended() == 1
+    # then no replica may fetch another one.
+    after = Budget(store, crawl.keys, clock, "r2", limit)
+    await after.refresh(1, 1)
+    assert after.available == 0
+    await after.recount()
+    assert after.is_exhausted
 
 
 @pytest.mark.parametrize("resharded", [False, True])
