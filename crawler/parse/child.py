@@ -52,8 +52,8 @@ from crawler.parse.text import ContentJob, DigestJob
 from crawler.parse.turns import FairTurns, WorkBudget
 from crawler.processes import environment, python_command, renounce_privileges
 from crawler.scope.scope import NO_HINTS
-from frontier.domains import site_of
-from frontier.urls import Url, origin_of
+from frontier.domains import domain_of, host_of
+from frontier.urls import Url
 
 FRAME = 4
 """Bytes of the length of a frame."""
@@ -431,7 +431,7 @@ class DocumentOffloader:
     async def content(self, job: ContentJob, exchange: Exchange) -> Content | None:
         """The content of the page of `exchange`: only its whole text, with the cut "text", if it exceeds the limits on time
         or memory. None if its domain has used up its budget. The caller keeps its slot."""
-        loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
+        loop, domain = asyncio.get_running_loop(), domain_of(host_of(job.url))
         is_large = job.page.decoded_size > SMALL or "unread" in job.page.cut
         is_heavy = is_large or self._budget.is_heavy(domain, loop.time())
         async with self._put_aside(exchange) as (_, body), self._turns.turn(domain, is_heavy) as process:
@@ -465,7 +465,7 @@ class DocumentOffloader:
     async def _in_turn(self, job: Job, exchange: Exchange, is_large: bool, is_needed: bool = False) -> Any:
         """The result of `job`, None if there is none. The slot of the caller is lent meanwhile, unless too much waits.
         `is_needed`: also if its domain has used up its budget."""
-        loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
+        loop, domain = asyncio.get_running_loop(), domain_of(host_of(job.url))
         is_heavy = is_large or self._budget.is_heavy(domain, loop.time())
         async with (
             self._put_aside(exchange) as (size, body),
@@ -524,7 +524,7 @@ class DocumentOffloader:
 
     async def _run(self, process: ChildProcess, job: Job, body: bytes) -> Any:
         """The result of `job`, None if there is none. It counts against the budget of its domain."""
-        tries, loop, domain = 0, asyncio.get_running_loop(), _domain_of(job.url)
+        tries, loop, domain = 0, asyncio.get_running_loop(), domain_of(host_of(job.url))
         while tries < TRIES:
             try:
                 result = await process.run(job, body)
@@ -553,11 +553,6 @@ def _written(body: bytes, folder: Path) -> BinaryIO:
 def _is_over(steps: Iterator[None], until: float, loop: asyncio.AbstractEventLoop) -> bool:
     """Make some `steps`, not many after the time `until`. Whether these were the last ones."""
     return all(loop.time() < until for _ in steps)
-
-
-def _domain_of(url: str) -> str:
-    site = site_of(origin_of(url))
-    return site[0] if site else url
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ The reasons of `Scope`:
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -27,6 +26,7 @@ import msgspec
 from crawler.page import LinkKind
 from crawler.scope.actions import comes_last
 from crawler.scope.shapes import LAST, Shapes, put_off
+from frontier.domains import host_of
 from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize, origin_of
@@ -182,14 +182,9 @@ class Scope(msgspec.Struct, frozen=True):
                 # The redirect target of a seed counts as a seed.
                 return url.domain == source_domain or (depth == 0 and hops > 0)
             case "domains":
-                return url.domain in self.names or _is_below(_host_of(url.origin), self.names)
+                return url.domain in self.names or _is_below(host_of(url.origin), self.names)
             case "hosts":
-                return _host_of(url.origin) in self.names
-
-
-def _host_of(origin: str) -> str:
-    host = origin.partition("://")[2]
-    return host if host.endswith("]") else re.sub(r":\d+$", "", host)
+                return host_of(url.origin) in self.names
 
 
 def _is_below(host: str, names: frozenset[str]) -> bool:
@@ -203,7 +198,7 @@ def _is_below(host: str, names: frozenset[str]) -> bool:
 def _host(name: str) -> str:
     """`name` as in canonical URLs. `*.example.com` and `.example.com` mean `example.com`. Raises BadInput."""
     try:
-        return _host_of(canonicalize(f"https://{name.strip().removeprefix('*').removeprefix('.')}/").origin)
+        return host_of(canonicalize(f"https://{name.strip().removeprefix('*').removeprefix('.')}/").origin)
     except BadUrl:
         raise BadInput(f"not a domain or host: {name!r}; write it like example.com") from None
 

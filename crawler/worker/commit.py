@@ -535,7 +535,7 @@ class Committer:
                     kept.setdefault(result.shard, {})[key] = self._frontier.shard_of(link.domain), link
         answered, missed = await self._retry.each_node(
             list(kept),
-            _shard,
+            int,
             lambda shards: self._frontier.keep_links({shard: list(kept[shard].values()) for shard in shards}),
         )
         full = {shard for _, shards in answered for shard in shards}
@@ -611,7 +611,7 @@ class Committer:
     async def _repeat_pushes(self, group: SettlingGroup, runs: Collection[int]) -> set[LeasedDomain]:
         """Repeat the pushes of the last seconds to the shards in `runs`. Returns the domains that may not be
         settled."""
-        _, missed = await self._retry.each_node(list(runs), _shard, self._frontier.repeat_pushes)
+        _, missed = await self._retry.each_node(list(runs), int, self._frontier.repeat_pushes)
         if not missed:
             return set()
         results = [result for result in group.results if result.leased in group.open]
@@ -744,10 +744,10 @@ class Committer:
             if not runs.items() <= self._forgotten_runs.items():
                 self._recent.clear()  # once for each run: the shards of a node that is away may be left for hours
             self._forgotten_runs = runs
-            ready = await self._repeat_all_pushes(self._retry.split(list(runs), _shard))
+            ready = await self._repeat_all_pushes(self._retry.split(list(runs), int))
             done, _ = await self._retry.each_node(
                 ready,
-                _shard,
+                int,
                 lambda shards: self._frontier.repeat_settlements({shard: runs[shard] for shard in shards}),
             )
             # First, because what is restored from lines counts as settled.
@@ -756,7 +756,7 @@ class Committer:
             if self.restore_old is not None:
                 served = [shard for shards, _ in done for shard in shards]
                 found, _ = await self._retry.each_node(
-                    served, _shard, lambda part: self._frontier.old_shards({shard: runs[shard] for shard in part})
+                    served, int, lambda part: self._frontier.old_shards({shard: runs[shard] for shard in part})
                 )
                 if old := {shard: at for _, of_node in found for shard, at in of_node.items()}:
                     await self.restore_old(old)
@@ -790,12 +790,8 @@ class Committer:
             settled = frontier.recently_settled(shards)
             return await frontier.keep_links(dict.fromkeys(settled, links)) if links else set()
 
-        kept, _ = await retry.each_node(ready, _shard, keep)
+        kept, _ = await retry.each_node(ready, int, keep)
         return [shard for shards, full in kept for shard in shards if shard not in full]
-
-
-def _shard(shard: int) -> int:
-    return shard
 
 
 def _shard_of(leased: LeasedDomain) -> int:
