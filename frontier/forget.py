@@ -44,12 +44,9 @@ from frontier.scripts import (
     command,
     script_call,
 )
-from frontier.shard_contents import DOMAIN_KEYS, Key, pages, pages_of_all
+from frontier.shard_contents import CHUNK, DOMAIN_KEYS, Key, pages, pages_of_all
 from frontier.shards import DURABLE_S, frozen, send_to_shards, shard_call
 from frontier.store import Store, ask, batched, fields_of, scan
-
-CHUNK = 500
-"""URLs per call, which then takes about 1 ms."""
 
 SCAN_COUNT = 2_000
 """Members of a key that are searched in one call, which takes about 2 ms."""

@@ -18,6 +18,7 @@ from frontier.keys import CrawlKeys, with_identity
 from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE, RESTORE_VISITS, Argument, Script, command
+from frontier.shard_contents import CHUNK
 from frontier.shards import (
     check_not_frozen,
     found_keys,
@@ -28,9 +29,6 @@ from frontier.shards import (
     shard_call,
 )
 from frontier.store import Store, batched
-
-CHUNK = 500
-"""URLs per call, which then takes about 1 ms."""
 
 QUIET_MS = 1_000
 """The longest time for which a shard can be told to grant no leases."""

@@ -48,7 +48,7 @@ LEFT_BEHIND = frozenset({"owner", "stats", "lost", "acked"})
 """Keys that do not move. `stats` is computed again. `owner` and `lost` tell later what was settled under the old leases."""
 
 CHUNK = 500
-"""Members read or written in one call, which then takes about 1 ms."""
+"""Members or URLs in one call, which then takes about 1 ms."""
 
 BUCKETS = 20
 """Buckets of known pages read in one call. Each has about 5 KB."""

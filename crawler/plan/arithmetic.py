@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from crawler.errors import UserError
+from frontier.keys import MOST_SHARDS
 
 # numbers as people write them: 1e9, 5M, 10k and 1,000,000
 
@@ -147,9 +148,6 @@ FACTS: dict[str, dict[str, str]] = {one.name: dict(one.metadata) for one in fiel
 
 DAY_S = 86_400
 LEAST_SHARDS, SHARDS_PER_REPLICA = 1_024, 32
-
-MOST_SHARDS = 65_536
-"""The most that a crawl may have (`frontier.keys`)."""
 
 COMPACT_LENGTH = 128
 """URLs in a queue that Redis stores compactly, with `zset-max-listpack-value 512`."""

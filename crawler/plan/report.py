@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from crawler.plan.arithmetic import (
     LEAST_SHARDS,
-    MOST_SHARDS,
     PACKED_LENGTH,
     SHARDS_PER_REPLICA,
     Constants,
@@ -19,6 +18,7 @@ from crawler.plan.arithmetic import (
     short_above,
 )
 from crawler.wording import count_of
+from frontier.keys import MOST_SHARDS
 
 LONG = 0.5
 """Share of the planned time from which on politeness limits a plan: no number of machines could save more than half."""
