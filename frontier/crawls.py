@@ -16,6 +16,7 @@ from itertools import chain
 import msgspec
 
 from frontier.clock import ServerClock, SystemClock, crawl_ms
+from frontier.connection import fields
 from frontier.domains import suffix_list_mark
 from frontier.errors import (
     BadInput,
@@ -28,9 +29,9 @@ from frontier.errors import (
     SettingsOutdated,
 )
 from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, shard_number, tokens_of
-from frontier.scripts import CREATE_CRAWL, KEEP_TYPES, SAVE_SETTINGS, Reply, command, script_call
+from frontier.scripts import CREATE_CRAWL, KEEP_TYPES, SAVE_SETTINGS, Call, Reply, command, script_call
 from frontier.shards import found_keys, identify_shards
-from frontier.store import RedisStore, Store, ask, batched, pairs
+from frontier.store import Store, ask, batched, pairs
 
 MOST_FIELDS = 5_000
 """Fields of all data sets whose types are kept, at about 70 bytes each. A program that invents names of fields, such as a
@@ -233,7 +234,11 @@ async def _create(store: Store, name: str, shards: int, settings: bytes, has_sha
     }
     call = script_call(CREATE_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
     (reply,) = await store.send([call])
-    return _crawl(name, reply[1:], created=reply[0] == b"created")
+    crawl = _crawl(name, reply[1:], created=reply[0] == b"created")
+    if crawl.created:
+        with contextlib.suppress(FrontierError):  # the first look begins to count
+            await forget_evictions(store, crawl.keys)
+    return crawl
 
 
 async def open_crawl(store: Store, name: str, for_reshard: bool = False) -> Crawl:
@@ -306,17 +311,30 @@ async def compare_suffix_list(store: Store, crawl: Crawl) -> str:
 _EVICTED = "evicted"
 
 
-async def evicted_keys(store: RedisStore, keys: CrawlKeys, restored: bool = False) -> int:
-    """Return how many keys the server has evicted since the crawl began or was last `restored`, of whatever crawl, also
-    if it evicts none any more. They are remembered, because its counter begins again when it restarts. Raises RedisAway."""
-    counter = int((await store.info("stats")).get("evicted_keys", 0))
+async def evicted_keys(store: Store, keys: CrawlKeys) -> int:
+    """Return how many keys the server has evicted since the crawl was created or last restored, of whatever crawl, also if
+    it evicts none any more. Remember them, because its counter begins again when it restarts. Raises RedisAway."""
+    counter = await _evictions(store)
     ((known, exists),) = await store.send([command("HMGET", keys.meta, _EVICTED, "fingerprint_key")])
-    before, evicted = map(int, known.split()) if known else (0 if store.eviction_policy else counter, 0)
-    evicted = 0 if restored else evicted + (counter - before if counter >= before else counter)
-    if exists and known != (now := f"{counter} {evicted}".encode()):
+    if not exists:  # it may be among them
+        return counter
+    before, evicted = map(int, known.split()) if known else (counter, 0)
+    evicted += counter - before if counter >= before else counter
+    if known != (now := f"{counter} {evicted}".encode()):
         with contextlib.suppress(FrontierError):  # a later reader remembers it
             await store.send([command("HSET", keys.meta, _EVICTED, now)])
     return evicted
+
+
+async def forget_evictions(store: Store, keys: CrawlKeys) -> None:
+    """Count evicted keys from now on, because the crawl has all of its own. Raises RedisAway."""
+    await store.send([command("HSET", keys.meta, _EVICTED, f"{await _evictions(store)} 0")])
+
+
+async def _evictions(store: Store) -> int:
+    """How many keys the server has evicted since its start, or the node of a cluster that tells the time."""
+    (reply,) = await store.send([Call(("INFO", "stats"))])
+    return int(fields(reply).get("evicted_keys", 0))
 
 
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:

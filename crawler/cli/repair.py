@@ -56,7 +56,7 @@ from crawler.sinks.upload import PostProcessor
 from crawler.sinks.volume import Volume
 from crawler.wording import count_of
 from frontier.control import Control
-from frontier.crawls import Crawl, FieldTypes, crawl_clock, evicted_keys, open_crawl, recreate_crawl
+from frontier.crawls import Crawl, FieldTypes, crawl_clock, evicted_keys, forget_evictions, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl
 from frontier.forget import forget_again
@@ -143,7 +143,7 @@ def repair(
                 )
             result = await _repair(store, opened, access, seeds, folders)
             if evicted:
-                await evicted_keys(store, opened.keys, restored=True)
+                await forget_evictions(store, opened.keys)
             return result
 
     result = run_until_signal(work())

@@ -21,6 +21,7 @@ from crawler.errors import FailureKind
 from crawler.logs import log
 from crawler.observe.health import health_records, total_ages
 from crawler.redis_retry import RedisRetry
+from crawler.wording import eviction_warning
 from frontier.clock import Clock, ServerClock
 from frontier.counters import Counts, DomainDelay, DomainSample, counts_of, domain_delays, survey
 from frontier.crawls import evicted_keys
@@ -285,6 +286,7 @@ class SummaryWriter:
         self._redis_retry = redis_retry
         self._view = view
         self._period_s = min(max(SHORTEST_S, len(keys.shards) * SECONDS_A_SHARD), LONGEST_S)
+        self._has_evicted = False
         self.latest: Summary | None = None
 
     async def run(self) -> None:
@@ -297,7 +299,11 @@ class SummaryWriter:
             await self._clock.sleep(self._period_s)
 
     async def _write(self, view: View) -> Summary:
-        await evicted_keys(self._store, self._keys)  # remembers them
+        evicted = await evicted_keys(self._store, self._keys)
+        if evicted and not self._has_evicted:
+            warning = eviction_warning(self._store.eviction_policy, evicted)
+            log(logging.WARNING, "redis_has_evicted", replica=view.me, warning=warning)
+        self._has_evicted = evicted > 0
         before = self.latest or await load(self._store, self._keys)
         live = {member.replica for member in view.roster}
         summary = followed(await take(self._store, self._keys, self._server_clock.now_ms(), view.me, live), before)

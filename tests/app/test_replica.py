@@ -6,6 +6,7 @@ import asyncio
 import gc
 import time
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,7 +21,7 @@ from crawler.fetch.client import Fetcher
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import ReplicaTable
 from frontier.clock import ServerClock
-from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
+from frontier.crawls import Crawl, create_crawl, evicted_keys, open_crawl, verify_crawl
 from frontier.errors import CrawlLost, RedisAway, ShardLost
 from frontier.reshard import Reshard
 from frontier.scripts import command
@@ -262,4 +263,22 @@ async def test_a_loss_by_eviction_is_named(crawl_name: str, tmp_path: Path) -> N
         await store.send([command("CONFIG", "SET", "maxmemory", 0)])
         with pytest.raises(CrawlLost, match=r"Redis has evicted .*maxmemory-policy allkeys-random.*repair --evicted"):
             await Run(cast(Replica, Ending(store, crawl, "first")), True).until_ended()
+        await store.close()
+
+
+async def test_a_new_crawl_is_not_blamed_for_evictions_before_it(tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        await store.send(
+            [command("SET", "x", "y", "EX", 1_000), command("CONFIG", "SET", "maxmemory-policy", "volatile-lru")]
+        )
+        await store.send([command("CONFIG", "SET", "maxmemory", 1)])
+        with suppress(RedisAway):
+            await store.send([command("SET", "z", "y")])
+        await store.send([command("CONFIG", "SET", "maxmemory", 0)])
+        await store.close()
+        store = await connect(server.url)  # which learns the policy
+        assert int((await store.info("stats"))["evicted_keys"]) > 0
+        crawl = await create_crawl(store, "new", 2, b"{}")
+        assert await evicted_keys(store, crawl.keys) == 0
         await store.close()

@@ -6,6 +6,7 @@ import asyncio
 import random
 
 import msgspec
+import pytest
 
 from crawler.events import Events
 from crawler.observe import summary
@@ -18,7 +19,7 @@ from frontier.peers import Member, View
 from frontier.queue import Frontier
 from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, entry, make_frontier
+from tests.frontier.helpers import ManualTime, ask, entry, make_frontier
 from tests.metrics_list import OWN, empty_summary
 
 
@@ -73,7 +74,10 @@ def test_visits_that_are_due_are_those_queued_and_not_made() -> None:
     assert summary.visits_due(Counts(visits=found)) == 0
 
 
-async def test_only_the_first_replica_writes(store: RedisStore, crawl_name: str) -> None:
+async def test_only_the_first_replica_writes(
+    store: RedisStore, crawl_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And warns of keys that Redis has evicted."""
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time)
     server = ServerClock(time, time.read_ms)
@@ -92,7 +96,10 @@ async def test_only_the_first_replica_writes(store: RedisStore, crawl_name: str)
 
     assert await keep("r2") is None
     assert await summary.load(store, frontier.keys) is None
-    written = await keep("r1")
+    await ask(store, "HSET", frontier.keys.meta, "evicted", "0 3", "fingerprint_key", "k")
+    with caplog.at_level("WARNING", "crawler"):
+        written = await keep("r1")
+    assert "redis_has_evicted" in caplog.messages
     assert written is not None
     assert await summary.load(store, frontier.keys) == written
 
