@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -100,38 +101,29 @@ def found_on(line: PageLine, folders: Sequence[Path], links: LinkFilter, policy:
     return entries
 
 
+@dataclass(frozen=True, slots=True)
 class OldState:
     """Restores shards that came back in an old state, from the lines in `folders`. `links`, `policy`: as pages were
     handled."""
 
-    def __init__(
-        self,
-        store: Store,
-        crawl: Crawl,
-        clock: ServerClock,
-        folders: Sequence[Path],
-        links: LinkFilter,
-        policy: ExtractPolicy,
-        domain_cap: int,
-    ) -> None:
-        self._store = store
-        self._crawl = crawl
-        self._clock = clock
-        self._folders = folders
-        self._links = links
-        self._policy = policy
-        self._domain_cap = domain_cap
+    store: Store
+    crawl: Crawl
+    clock: ServerClock
+    folders: Sequence[Path]
+    links: LinkFilter
+    policy: ExtractPolicy
+    domain_cap: int
 
     async def restore_ended(self) -> int:
         """Restore what replicas that have ended had settled later than all that Redis knows. No replica may run. Returns
         the number of URLs. Raises RedisAway and UserError. A page of the group that was just being settled may be missing:
         its line has a time from before, as have URLs that were queued again on purpose."""
-        await self._clock.refresh()
-        keys, now_ms = self._crawl.keys, self._clock.now_ms()
+        await self.clock.refresh()
+        keys, now_ms = self.crawl.keys, self.clock.now_ms()
         times = [command("HGET", of.stats, "last_ms") for of in keys.shards]
-        created, *found = await ask(self._store, [command("HGET", keys.meta, "created_ms"), *times])
+        created, *found = await ask(self.store, [command("HGET", keys.meta, "created_ms"), *times])
         created_ms, last_ms = int(created or 0), [int(at_ms or 0) for at_ms in found]
-        nodes = [self._store.node_of(of.stats) for of in keys.shards]
+        nodes = [self.store.node_of(of.stats) for of in keys.shards]
         latest_ms: dict[str, int] = {}  # by node, because only some may have lost writes
         for node, at_ms in zip(nodes, last_ms, strict=True):
             latest_ms[node] = max(latest_ms.get(node, 0), at_ms)
@@ -141,7 +133,7 @@ class OldState:
 
         def lost() -> dict[int, int]:
             found = {}
-            for line in page_lines(self._folders, self._crawl.name, first_ms / 1000, finished=True):
+            for line in page_lines(self.folders, self.crawl.name, first_ms / 1000, finished=True):
                 shard = keys.shard_of(line.domain)
                 # What was settled before the crawl was created is of another crawl of the same name.
                 known_ms = max(created_ms, last_ms[shard], latest_ms[nodes[shard]] - GROUP_MS)
@@ -156,10 +148,10 @@ class OldState:
         """Restore what was settled since, and return the number of URLs. `lost`: shard -> the time of the last lease that
         it knows (server ms); `finished`: only from files that are finished."""
         since_ms = min(lost.values())
-        repair = Repair(self._store, self._crawl, self._clock, self._domain_cap, lost)
+        repair = Repair(self.store, self.crawl, self.clock, self.domain_cap, lost)
 
         def pages() -> Iterator[PageLine]:
-            for line in page_lines(self._folders, self._crawl.name, since_ms / 1000, finished):
+            for line in page_lines(self.folders, self.crawl.name, since_ms / 1000, finished):
                 has_links = line.links is not None or not line.link_count  # otherwise it has to be fetched again
                 lost_since_ms = lost.get(repair.shard_of(line.domain))
                 if has_links and lost_since_ms is not None and _settled_ms(line) >= lost_since_ms:
@@ -174,19 +166,19 @@ class OldState:
                 await _while_away(partial(repair.push, entries))
             for batch in batched(pages(), PAGES_AT_ONCE):
                 for line in batch:
-                    found = found_on(line, self._folders, self._links, self._policy)
+                    found = found_on(line, self.folders, self.links, self.policy)
                     await _while_away(partial(repair.push, found, everywhere=True))
                 ended = [Ended(line.entry, line.outcome, line.reason) for line in batch]
                 number = await _while_away(partial(repair.restore, ended))
                 # Rather too many pages, which a recount corrects, than more than the limit (`frontier.budget`).
-                used = command("HINCRBY", self._crawl.keys.budget, "used", number)
-                await _while_away(partial(self._store.send, [used]))
+                used = command("HINCRBY", self.crawl.keys.budget, "used", number)
+                await _while_away(partial(self.store.send, [used]))
                 restored += number
         except (UserError, OSError, RedisAway, RedisMisused) as error:  # what is missing is fetched again
             log(logging.WARNING, "not_restored", error=error)
         finally:
             quiet.cancel()
-        lost_s = round((self._clock.now_ms() - since_ms) / 1000, 1)
+        lost_s = round((self.clock.now_ms() - since_ms) / 1000, 1)
         if restored or not finished:
             log(logging.WARNING, "redis_state_is_old", lost_s=lost_s, shards=len(lost), restored_urls=restored)
         return restored
