@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import ssl
 import time
@@ -52,6 +53,7 @@ from crawler.fetch.tls import (
     weak_context,
 )
 from crawler.http_head import redacted
+from crawler.logs import log
 from crawler.page import Exchange
 from crawler.processes import IDLE_CONNECTIONS, is_out_of_files
 from frontier.clock import Clock
@@ -163,7 +165,7 @@ class Fetcher:
         usual = [("User-Agent", settings.user_agent), *_ACCEPTED]
         self._usual, self._fields = usual, header_lines(usual)
         self._rules = RequestRules(settings.rules, usual) if settings.rules else None
-        self._cookies = Cookies(wall)
+        self._cookies, self._has_warned = Cookies(wall), False
         self._issuers = Issuers(tls)
         self._proxy_answers = ProxyAnswers()
         self._connect_timeout = aiohttp.ClientTimeout(
@@ -424,12 +426,22 @@ class Fetcher:
             connection.close()  # unless it has been released
         if self._connector is None:
             raise FetchFailed(FailureKind.STOPPED, request_sent=True)
-        if request.handling is None:
+        handling = request.handling
+        if request.method == "POST" and (handling is None or not (handling.cookies or handling.secret_fields.text)):
+            self._warn_of_cookies(url, exchange)
+        if handling is None:
             return exchange
-        self._proxy_answers.check(request.handling, exchange)
-        if request.handling.cookies:
+        self._proxy_answers.check(handling, exchange)
+        if handling.cookies:
             self._cookies.received(url, host_of(url), exchange.headers)
-        return request.handling.recorded(exchange)
+        return handling.recorded(exchange)
+
+    def _warn_of_cookies(self, url: str, exchange: Exchange) -> None:
+        """Say once that the answer to a POST sets cookies that are not kept, because it is probably a login."""
+        if not self._has_warned and exchange.header(b"set-cookie") is not None:
+            self._has_warned = True
+            problem = "a login needs cookies = true in a table [[requests]], or Crawl(..., cookies=True)"
+            log(logging.WARNING, "cookies_not_kept", url=url, problem=problem)
 
     def _leads_elsewhere(self, address: str, network: str, request: Request) -> bool:
         """Whether the connection to `address` does not lead to `network`. If so, the next request to the host begins with

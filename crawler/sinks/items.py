@@ -185,8 +185,8 @@ def export_items(
     """Write the data set `name` to the file `target`, in place of one from an earlier export; its ending, one of
     `TABLE_FORMS`, names the format. `keys`: fields; of the items with the same values there, only the one that was settled
     last is written, all if there are none. `since`: leave out pages that were settled before, in seconds since 1970.
-    `may_be_empty`: if there is no such item, write a file without any and log that. Raises UserError otherwise, and for a
-    file that cannot be read or written, or that no export has made."""
+    `may_be_empty`: if there is no item at all, or none since then, write a file without any and log that. Raises UserError
+    otherwise, and for a file that cannot be read or written, or that no export has made."""
     with replacing(target.parent, {target.name: f"the items {name}", rejected_beside(target).name: rejected_of(name)}):
         return _export_items(paths, name, target, keys, since, may_be_empty)
 
@@ -227,7 +227,8 @@ def _export_items(
         count = counted()
     if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
-        if left_open or not may_be_empty:
+        there = set(_read(files, _names_in))
+        if left_open or not may_be_empty or (there and name not in there):
             raise UserError(without_items(paths, files, name, begin) + more)
         log(logging.WARNING, "no_items", problem=without_items(paths, files, name, begin))
     if nowhere := [key for key in keys if key not in schema.kinds]:

@@ -72,6 +72,22 @@ def test_flags_that_are_no_truth_values_are_refused_at_once(flags: dict[str, Any
         Request("http://a.test/", method="POST", **flags)
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+async def test_cookies_of_a_login_that_are_not_kept_are_named_once(
+    api: Api, tmp_path: Path, caplog: pytest.LogCaptureFixture, is_kept: bool
+) -> None:
+    api.respond = lambda request: Reply(json.dumps({}), 200, {"Set-Cookie": "session=1"})  # type: ignore[method-assign]
+
+    def ask(crawl: Handle) -> None:
+        for number in range(2):
+            crawl.enqueue(f"/login/{number}", data={"user": "ada"})
+
+    with caplog.at_level("WARNING", "crawler"):
+        await crawled(api, tmp_path, ask, **({"requests": [{"cookies": True}]} if is_kept else {}))
+    told = [record.fields["url"] for record in caplog.records if record.message == "cookies_not_kept"]  # type: ignore[attr-defined]
+    assert [url[:-1] for url in told] == ([] if is_kept else ["http://a.test/login/"])
+
+
 async def test_requests_to_a_url_are_told_apart(api: Api, tmp_path: Path) -> None:
     """By method and body, or by their keys. The same one is sent once."""
 
