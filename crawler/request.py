@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 from urllib.parse import quote, urlencode
 
@@ -21,9 +21,9 @@ LONGEST_KEY = 100
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 5.6.2: a token."""
 
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_ENDS_NAME = re.compile(r"[\x00-\x20\x7f=;]|^$")
-_ENDS_VALUE = re.compile(r"[\x00-\x1f\x7f;]")
+_NOT_SENT = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
+_ENDS_NAME = re.compile(r"[\x00-\x20\x7f=;\ud800-\udfff]|^$")
+_ENDS_VALUE = re.compile(r"[\x00-\x1f\x7f;\ud800-\udfff]")
 """What no value of a header field, and no name and value of a cookie, can have."""
 
 Fields = Mapping[str, Values | bytes] | Iterable[tuple[str, Values | bytes]]
@@ -113,8 +113,11 @@ def _body(data: Fields | None, json: Json, body: str | bytes | None) -> tuple[by
 
 def _urlencoded(data: Fields) -> bytes:
     """`data` as a form sends it, without what is None."""
-    pairs = data.items() if isinstance(data, Mapping) else data
-    return urlencode([(name, value) for name, value in pairs if value is not None], doseq=True).encode()
+    fields = []
+    for name, value in data.items() if isinstance(data, Mapping) else data:
+        values = value if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else [value]
+        fields += [(name, each) for each in values if each is not None]
+    return urlencode(fields).encode()
 
 
 FORM = "application/x-www-form-urlencoded"
@@ -143,5 +146,5 @@ def check_field(name: str, value: str) -> None:
     """Raise ValueError if `name` and `value` cannot be those of a header field."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header field")
-    if _CONTROL.search(value):
-        raise ValueError(f"the value of {name} has a line break or another control character")
+    if _NOT_SENT.search(value):
+        raise ValueError(f"the value of {name} has a line break, another control character, or half of a character")

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from crawler.arguments import JsonDict, checked
-from crawler.errors import FailureKind, FetchFailed, UserError
+from crawler.errors import FailureKind, FetchFailed, Refused, UserError
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import extra_folders, load
 from crawler.handlers.requests import FILES, KnownAnswers
@@ -64,8 +64,9 @@ def page(
 ) -> ParsedPage:
     """Return the page at `url` with this body, as a handler gets it. `headers`: of the response; the type is HTML in
     UTF-8 unless they name another one. `label` and `payload`: with which it was enqueued. `reason`: why it is dead
-    without a response, such as "timeout". Or return the page that `crawler try --record` has saved in the folder `url`, a
-    `Path`. Raises UserError for a URL that cannot be crawled, and for a folder without a page."""
+    without a response, such as "timeout"; as one of `answers`, also why a request is refused, such as "robots". Or return
+    the page that `crawler try --record` has saved in the folder `url`, a `Path`. Raises UserError for a URL that cannot be
+    crawled, for a status that no page has, and for a folder without a page."""
     failed, extras = Outcome.DEAD, tuple[Extra, ...]()
     if isinstance(url, Path):
         saved, body = load(url)
@@ -74,6 +75,8 @@ def page(
         url, status, headers = saved.url, saved.status, saved.headers
         failed = Outcome.DENIED if saved.is_denied else Outcome.DEAD
         label, payload, reason = label or saved.label, payload or saved.payload or None, saved.reason
+    if not (reason or 200 <= status <= 999):
+        raise UserError(f"status={status}: write one from 200 to 999")
     try:
         target = canonicalize(url)
     except BadUrl as error:
@@ -128,8 +131,10 @@ def recorded_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return load(folder)[0].items
 
 
-def _answer(page: ParsedPage) -> Exchange | FetchFailed:
-    return FetchFailed(FailureKind(page.reason)) if page.exchange is None else page.exchange
+def _answer(page: ParsedPage) -> Exchange | FetchFailed | Refused:
+    if page.exchange is not None:
+        return page.exchange
+    return FetchFailed(FailureKind(page.reason)) if page.reason in list(FailureKind) else Refused(page.reason)
 
 
 @checked
@@ -143,8 +148,7 @@ def run_handler(
 ) -> Result:
     """Have `router` handle `page`. `settings`: the table `[app]`; `store`: the values in `crawl.store`, none if it is
     missing; `answers`: what `crawl.fetch` and `crawl.download` get for their URLs, besides what is saved with the page;
-    `state`: what functions for the start
-    have put into `crawl.state`. Works in programs with and without asyncio."""
+    `state`: what functions for the start have put into `crawl.state`. Works in programs with and without asyncio."""
     settled = app_settings(router, dict(settings or {}))
 
     async def call(folder: str) -> Handled:

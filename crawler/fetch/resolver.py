@@ -328,7 +328,7 @@ class Resolver(AbstractResolver):
         elif kind is not FailureKind.MACHINE:
             is_unknown = kind is FailureKind.NO_SUCH_HOST
             if (is_unknown and began - found_at < VANISHING_S) or not await self._knows_others(host):
-                kind, detail = FailureKind.OUR_DNS, f"{detail}, which a DNS that fails says of all hosts"
+                kind, detail = FailureKind.OUR_DNS, f"{detail} (the DNS fails for all hosts)"
             else:
                 kept_s = self._settings.negative_ttl_s
         return _CacheEntry(self._clock.monotonic() + kept_s, found_at, failure=(kind, detail))

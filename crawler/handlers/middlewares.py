@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
+from crawler.arguments import check
 from crawler.defects import in_words
 from crawler.errors import FailureKind, UserError
 from crawler.fetch.proxy import proxy_named
@@ -62,6 +63,8 @@ class Middlewares:
             kinds = FailureKind.DELAYED, FailureKind.DROPPED
             await self._intervening(function, kinds, request, self._context)
         try:
+            check("proxy", request.proxy, str)
+            check("cookies", request.cookies, Mapping[str, str])
             _ = request.fields, proxy_named(request.proxy)
         except (AttributeError, TypeError, ValueError, UserError) as error:
             raise Intervened(FailureKind.MIDDLEWARE, str(error), function="before_request") from error
@@ -127,7 +130,7 @@ class Middlewares:
         if not inspect.isawaitable(returned):
             return returned
         call = asyncio.ensure_future(until_given_up(returned))
-        del returned  # see there
+        del returned  # see `_steps`
         try:
             while (await asyncio.wait([call], timeout=self._timeout_s))[1] and self._context.store.is_waiting:
                 pass  # for Redis
@@ -149,7 +152,7 @@ async def until_given_up(call: Awaitable[Any]) -> Any:
     """Return what `call` returns, or raise what it raises, as `ordinary` changes it. It ends also if `call` catches that
     it was cancelled, and goes on, once `give_up` has waited for it."""
     steps = _steps(_awaited(call))
-    del call  # `_steps` alone keeps it
+    del call  # see `_steps`
     try:
         return await steps
     except (SystemExit, KeyboardInterrupt) as error:
@@ -162,7 +165,10 @@ async def _awaited(call: Awaitable[Any]) -> Any:
 
 @coroutine
 def _steps(call: Coroutine[Any, None, Any]) -> Generator[Any, None, Any]:
-    """What `await call` does, but a cancellation by `give_up` ends it without asking `call`."""
+    """What `await call` does, but a cancellation by `give_up` ends it without asking `call`.
+
+    Python throws GeneratorExit into `call` when nobody has it any more. That has to happen while the event loop runs:
+    without one, `call` might catch it for ever. So `_steps` alone keeps it, and lets go of it."""
     error: BaseException | None = None
     while True:
         try:
@@ -174,7 +180,6 @@ def _steps(call: Coroutine[Any, None, Any]) -> Generator[Any, None, Any]:
             yield step
         except BaseException as raised:
             if _GIVEN_UP in raised.args:
-                # Python throws GeneratorExit into it now. Without a loop that runs, it might catch that for ever.
                 del call
                 raise
             error = raised

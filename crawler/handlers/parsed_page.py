@@ -358,7 +358,7 @@ class Handle:
         `payload`, a dict of at most 16 KiB as JSON, are those of the page when it is handled. A link that the page has
         gets all these. A URL that was queued before is requested once more for each new label and `unique_key`, and
         otherwise keeps its own. The others are options of a `Request`, for all `urls` that are none. Raises TypeError
-        for anything else."""
+        for anything else; then none is added."""
         options = Request("", **request) if request else _PLAIN
         if priority is not None:
             check_priority(priority)
@@ -366,17 +366,20 @@ class Handle:
         if isinstance(urls, Iterable) and not isinstance(urls, (str, bytes, Mapping)) and not hasattr(urls, "attrs"):
             links = urls
         tag = tag_of(label, payload, options.request)
+        added, tag_bytes = list[Wanted](), self._tag_bytes
         for link in links:
             if (url := _written(link)) is None:
                 continue
             wanted = Wanted(url, priority, tag, options.key)
             if isinstance(link, Request):
                 wanted = Wanted(url, priority, tag_of(label, payload, link.request), link.key)
-            self._tag_bytes += len(wanted.tag)
-            if len(self._added) == MAX_ADDED or self._tag_bytes > MAX_TAG_BYTES:
+            added.append(wanted)
+            tag_bytes += len(wanted.tag)
+            if len(self._added) + len(added) > MAX_ADDED or tag_bytes > MAX_TAG_BYTES:
                 most = f"{MAX_ADDED:,} links to a page, with {MAX_TAG_BYTES >> 20} MiB of payloads and requests"
                 raise ValueError(f"a handler may add {most}")
-            self._added.append(wanted)
+        self._added += added
+        self._tag_bytes = tag_bytes
         return _DONE
 
     def fetch(self, url: Linked, **request: Unpack[RequestOptions]) -> Awaitable[ParsedPage]:

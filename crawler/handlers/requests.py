@@ -88,9 +88,9 @@ class KnownAnswers:
     """A visit without a crawl, whose requests get `answers`, by URL: those for the same URL in their order, the last one
     again and again."""
 
-    def __init__(self, answers: Iterable[tuple[str, Exchange | FetchFailed]]) -> None:
+    def __init__(self, answers: Iterable[tuple[str, Exchange | FetchFailed | Refused]]) -> None:
         self.extras: list[Extra] = []
-        self._answers: dict[str, list[Exchange | FetchFailed]] = {}
+        self._answers: dict[str, list[Exchange | FetchFailed | Refused]] = {}
         for url, answer in answers:
             self._answers.setdefault(url, []).append(answer)
 
@@ -100,7 +100,7 @@ class KnownAnswers:
         if not known:
             raise Refused("no_answer", f"there is no answer for {request.url}")
         answer = known.pop(0) if len(known) > 1 else known[0]
-        if isinstance(answer, FetchFailed):
+        if isinstance(answer, (FetchFailed, Refused)):
             raise answer
         return answer
 

@@ -109,7 +109,7 @@ class Router:
         only pages that were enqueued with this label. `status`: only pages with this status or one of these, such as
         `range(400, 500)`, and those that are dead because of it; without it, pages with a 2xx status. Raises UserError for
         what cannot be used."""
-        if not isinstance(content_type, str) or (content_type and "/" not in content_type):
+        if not isinstance(content_type, str) or (content_type and not _MEDIA_TYPE.fullmatch(content_type)):
             raise UserError(f"@router.handler(content_type={content_type!r}): write it as text/html or text/*")
         return self._register("handler", pattern, content_type.lower(), label, _statuses(status), None)
 
@@ -208,6 +208,7 @@ class Router:
 OK = range(200, 300)
 """The statuses of pages that handlers get unless they name others."""
 
+_MEDIA_TYPE = re.compile(r"[^/;*\s]+/(\*|[^/;*\s]+)")
 _FAILED_STATUS = re.compile(r"http_[4-9]\d\d")
 
 

@@ -73,7 +73,8 @@ class SharedValues:
         if word == b"full":
             raise ValueError(f"{name!r} would be one value more than a crawl may have, {MOST_VALUES:,}")
         if word == b"no number":
-            raise ValueError(f"the value {name!r} cannot be incremented by {value.decode()}: it is no whole number")
+            problem = "it is no whole number, or the sum has more than 64 bits"
+            raise ValueError(f"the value {name!r} cannot be incremented by {value.decode()}: {problem}")
         return found[0] if found else None
 
 

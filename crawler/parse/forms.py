@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlencode, urljoin
 
-from crawler.arguments import Values, checked
+from crawler.arguments import Values, check, checked
 from crawler.parse.encoding import encoded, encoding_named
 from crawler.request import FORM, Request, RequestOptions
 
@@ -78,6 +78,7 @@ class Form:
         clicked = next((one for one in buttons if not button or button in _words_of(one)), None)
         if clicked is None and button:
             raise ValueError(f"the form has no button {button!r}")
+        check("form.fields", self.fields, Sequence[tuple[str, str]])
         fields = list(self.fields)
         name = "" if clicked is None else _attribute(clicked, "name")
         if clicked is not None and _type(clicked) == "image":

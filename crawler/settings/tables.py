@@ -695,7 +695,8 @@ class HandlersTable(Table, frozen=True, kw_only=True):
     ] = 16
     timeout: Annotated[
         PositiveFloat,
-        "Seconds after which a handler has failed. Its page is then dead, with the reason `handler_timeout`.",
+        "Seconds after which a handler has failed. Its page is then dead, with the reason `handler_timeout`, or fetched "
+        "again, up to `politeness.tries` times, if a request of the handler waited for others.",
     ] = 30.0
     tries: Annotated[
         PositiveInt,

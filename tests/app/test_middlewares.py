@@ -284,6 +284,8 @@ def test_fields_of_the_crawler_itself_may_stay_or_go() -> None:
         (lambda request: request.headers.update({"Host": "b.test"}), "host cannot be changed"),
         (lambda request: request.headers.update({"user-agent": "Mozilla"}), "user-agent cannot be changed"),
         (lambda request: setattr(request, "proxy", "b.test:80"), "is not the URL of a proxy"),
+        (lambda request: setattr(request, "proxy", 5), "proxy has to be text, not int"),
+        (lambda request: setattr(request, "cookies", None), "cookies has to be a dict, not None"),
         (lambda request: request.headers.update({"If-None-Match": "x"}), "if-none-match cannot be changed"),
         (lambda request: request.headers.update({"X": "a\r\nb"}), "control character"),
         (lambda request: request.headers.update({"X": 5}), "headers['X'] has to be text"),

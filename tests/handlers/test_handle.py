@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 from yarl import URL
 
-from crawler import Handle, Link, Outcome, ParsedPage, Router, UserError
+from crawler import Handle, Link, Outcome, ParsedPage, Request, Router, UserError
 from crawler.handlers.requests import Files, VisitRequests
 from crawler.handlers.router import load_router
 from crawler.hooks import Wanted
@@ -81,11 +81,12 @@ def test_links_are_taken_in_each_form_and_what_has_none_is_skipped() -> None:
     assert [link.url for link in handle.result().added] == ["/1", "/1", "/4", "/5"]
 
 
-@pytest.mark.parametrize("links", [5, b"/a", [b"/a"], [5], {"url": "/a"}, [["/a"]]])
+@pytest.mark.parametrize("links", [5, b"/a", [b"/a"], [5], {"url": "/a"}, [["/a"]], ["/a", 5]])
 def test_what_is_no_link_is_refused_at_once(links: Any) -> None:
     handle = Handle()
     with pytest.raises(TypeError, match="a URL has to be text"):
         handle.enqueue(links)
+    assert handle.result().added == ()
 
 
 @pytest.mark.parametrize(
@@ -99,6 +100,10 @@ def test_what_is_no_link_is_refused_at_once(links: Any) -> None:
 )
 def test_the_base_of_a_page_is_that_of_browsers(written: str, base: str) -> None:
     assert ParsedPage.of(page(exchange("a", written.encode()))).base == base
+
+
+def test_a_list_in_a_form_has_no_none() -> None:
+    assert Request("/a", data={"a": [1, None, "b"], "c": None}).request.body == b"a=1&a=b"
 
 
 @pytest.mark.parametrize("priority", [float("nan"), float("inf"), pytest.param(10**400, id="huge"), -2e11])

@@ -8,6 +8,7 @@ import json
 import re
 import threading
 import time
+import weakref
 from typing import Any
 
 import brotli
@@ -16,6 +17,7 @@ import pytest
 
 from crawler import Handle, ParsedPage, Router
 from crawler.errors import UserError
+from crawler.handlers.middlewares import give_up, until_given_up
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.page import Page
 from tests.sinks.values import exchange, page
@@ -203,6 +205,26 @@ def test_functions_that_cannot_handle_pages_are_refused() -> None:
         router.handler(content_type="html")
 
 
+async def test_a_call_that_was_given_up_is_freed_while_the_loop_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What catches everything would never end without a loop, at the end of the program."""
+    monkeypatch.setattr("crawler.handlers.middlewares.PATIENCE_S", 0.0)
+
+    async def goes_on() -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.01)
+
+    handler = goes_on()
+    freed = weakref.ref(handler)
+    call = asyncio.ensure_future(until_given_up(handler))
+    del handler
+    await asyncio.sleep(0)
+    give_up(call)
+    async with asyncio.timeout(60):
+        await asyncio.wait([call])
+    assert freed() is None
+
+
 @pytest.mark.parametrize(
     ("conditions", "said"),
     [
@@ -210,6 +232,9 @@ def test_functions_that_cannot_handle_pages_are_refused() -> None:
         ({"pattern": re.compile("/a")}, "pattern has to be text, not Pattern"),
         ({"content_type": ["text/html"]}, "text/html"),
         ({"content_type": 5}, "text/html"),
+        ({"content_type": "text/"}, "text/html"),
+        ({"content_type": "*/*"}, "text/html"),
+        ({"content_type": "text/html; charset=utf-8"}, "text/html"),
         ({"label": 5}, "label has to be text, not int"),
         ({"label": "a product"}, "'a product' cannot be a label"),
         ({"status": 4.5}, "a range or a list"),

@@ -68,6 +68,12 @@ def test_failures_types_and_errors() -> None:
         assert run_handler(router, page(URL, status=status)).handler == ""
 
 
+@pytest.mark.parametrize("status", [-1, 99, 1000])
+def test_a_status_that_no_page_has_is_refused(status: int) -> None:
+    with pytest.raises(UserError, match="from 200 to 999"):
+        page(URL, status=status)
+
+
 def test_a_stop_is_in_the_result() -> None:
     own = Router()
 
@@ -173,7 +179,9 @@ def test_requests_of_a_handler_are_answered_by_pages() -> None:
     ]
     result = run_handler(router, page("https://shop.example/1"), answers=answers)
     assert result.error.startswith("Refused: no_answer: there is no answer for https://shop.example/unknown")
-    answers.append(page("https://shop.example/unknown", status=404))
+    answers.append(page("https://shop.example/unknown", reason="robots"))
+    assert run_handler(router, page("https://shop.example/1"), answers=answers).error.startswith("Refused: robots")
+    answers[-1] = page("https://shop.example/unknown", status=404)
     result = run_handler(router, page("https://shop.example/1"), answers=answers)
     assert result.items == {"products": [{"price": 7, "size": 3, "late": "timeout"}]}
 

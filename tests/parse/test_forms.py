@@ -76,6 +76,14 @@ def test_a_button_is_clicked() -> None:
         form().submit("Send")
 
 
+@pytest.mark.parametrize(("field", "said"), [(("a", 5), "has to be text, not int"), (("a",), "pair")])
+def test_a_field_that_cannot_be_sent_is_named(field: Any, said: str) -> None:
+    found = form()
+    found.fields.append(field)
+    with pytest.raises(TypeError, match=rf"form.fields\[\d+\].*{said}"):
+        found.submit()
+
+
 def test_a_control_belongs_to_the_form_that_it_names() -> None:
     body = "<form method=post id=f><input name=a value=1><input name=b form=g value=2></form><form id=g></form>"
     assert page("https://a.test/", body).form("#f").fields == [("a", "1")]
