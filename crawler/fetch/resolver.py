@@ -327,22 +327,25 @@ class Resolver(AbstractResolver):
             kind = await self._failure_kind(began)
         elif kind is not FailureKind.MACHINE:
             is_unknown = kind is FailureKind.NO_SUCH_HOST
-            if (is_unknown and began - found_at < VANISHING_S) or not await self._knows_others(host):
+            has_vanished = is_unknown and found_at > -math.inf
+            is_recent = has_vanished and began - found_at < VANISHING_S
+            if is_recent or not await self._knows_others(host, has_vanished):
                 kind, detail = FailureKind.OUR_DNS, f"{detail} (the DNS fails for all hosts)"
             else:
                 kept_s = self._settings.negative_ttl_s
         return _CacheEntry(self._clock.monotonic() + kept_s, found_at, failure=(kind, detail))
 
-    async def _knows_others(self, host: str) -> bool:
+    async def _knows_others(self, host: str, has_vanished: bool) -> bool:
         """Return whether the DNS, which does not know `host` or has only forbidden addresses, still knows others. True if
-        it has known none: a closed network may have no names, and its hosts are called by their addresses."""
+        it has known none and `host` has not vanished: a closed network may have no names, and its hosts are called by
+        their addresses."""
         domain, witnesses = domain_of(host), dict[str, str]()
         for other, entry in reversed(self._known.items()):
             if entry.found_at > -math.inf and domain_of(other) != domain:
                 witnesses.setdefault(domain_of(other), other)
                 if len(witnesses) == WITNESSES:
                     break
-        if not witnesses:
+        if not witnesses and not has_vanished:
             return True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CONTROL_TIMEOUT_S):

@@ -263,6 +263,17 @@ async def test_a_process_that_starts_while_the_dns_fails_knows_hosts_from_before
     assert await _kind(resolver, "a.example") is not OURS
 
 
+@pytest.mark.parametrize(("control", "final"), [(PUBLIC, GONE), (GONE, OURS)])
+async def test_the_only_host_of_a_crawl_is_gone_if_others_are_not(
+    control: DnsAnswer | FailureKind, final: FailureKind
+) -> None:
+    clock, lookup = ManualClock(), ScriptedLookup(GONE)
+    resolver = _resolver(lookup, clock)
+    resolver.remember("a.example", 2 * VANISHING_S)
+    lookup.answers_for = {CONTROL_DOMAIN: control}
+    assert await _kind(resolver, "a.example") is final
+
+
 async def test_a_dns_that_has_known_no_host_is_believed() -> None:
     """As in a closed network whose hosts are named by their addresses."""
     resolver = _resolver(ScriptedLookup(GONE))
