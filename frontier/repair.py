@@ -42,11 +42,13 @@ Item = tuple[str, tuple[Argument, ...]]
 
 
 class Ended(NamedTuple):
-    """A URL that was settled with `outcome` (done, denied or dead) for `reason`."""
+    """A URL that was settled with `outcome` (done, denied or dead) for `reason`. `follow_up`: `KEEP` for a denied one that
+    is kept with the dead letters."""
 
     entry: Entry
     outcome: str
     reason: str
+    follow_up: str = ""
 
 
 async def clear_shards(store: Store, keys: CrawlKeys) -> None:
@@ -122,7 +124,7 @@ class Repair:
         """Record those of `ended` that belong to lost shards as settled. Returns how many were not known yet."""
         concerned = [one for one in ended if self.concerns(one.entry.domain)]
         await self._settled.push([one.entry for one in concerned])
-        words = ((one.entry.domain, (one.outcome, one.reason, one.entry.raw)) for one in concerned)
+        words = ((one.entry.domain, (one.outcome, one.reason, one.follow_up, one.entry.raw)) for one in concerned)
         return await self._restore(words, CHUNK, RESTORE)
 
     async def restore_visits(self, pages: Iterable[KnownPage]) -> int:

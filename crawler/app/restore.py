@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +22,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.logs import log
-from crawler.page import LinkKind, Outcome
+from crawler.page import KEPT_DENIALS, LinkKind, Outcome
 from crawler.parse.html import ExtractPolicy
 from crawler.scope.scope import LinkFilter
 from crawler.sinks.files import is_open
@@ -33,6 +34,7 @@ from frontier.entries import Entry
 from frontier.errors import BadUrl, RedisAway, RedisMisused
 from frontier.repair import Ended, Repair
 from frontier.scripts import command
+from frontier.settle import KEEP
 from frontier.store import Store, ask, batched
 from frontier.urls import stored_url
 
@@ -101,6 +103,12 @@ def found_on(line: PageLine, folders: Sequence[Path], links: LinkFilter, policy:
     return entries
 
 
+def ended(line: PageLine) -> Ended:
+    """How the URL of a line was settled. Of several lines of a URL, that of its page counts: restore those first."""
+    is_kept = line.outcome == Outcome.DENIED and line.reason in KEPT_DENIALS
+    return Ended(line.entry, line.outcome, line.reason, KEEP if is_kept else "")
+
+
 @dataclass(frozen=True, slots=True)
 class OldState:
     """Restores shards that came back in an old state, from the lines in `folders`. `links`, `policy`: as pages were
@@ -150,26 +158,26 @@ class OldState:
         since_ms = min(lost.values())
         repair = Repair(self.store, self.crawl, self.clock, self.domain_cap, lost)
 
-        def pages() -> Iterator[PageLine]:
+        def pages(is_done: bool) -> Iterator[PageLine]:
             for line in page_lines(self.folders, self.crawl.name, since_ms / 1000, finished):
                 has_links = line.links is not None or not line.link_count  # otherwise it has to be fetched again
                 lost_since_ms = lost.get(repair.shard_of(line.domain))
-                if has_links and lost_since_ms is not None and _settled_ms(line) >= lost_since_ms:
+                is_wanted = has_links and (line.outcome == Outcome.DONE) is is_done
+                if is_wanted and lost_since_ms is not None and _settled_ms(line) >= lost_since_ms:
                     yield line
 
         quiet = asyncio.create_task(self._keep_quiet(repair))
         restored = 0
         try:
             # First as they were found, because links to them may come to the same URLs on other ways.
-            for batch in batched(pages(), PAGES_AT_ONCE):
+            for batch in batched(chain(pages(True), pages(False)), PAGES_AT_ONCE):
                 entries = [line.entry for line in batch]
                 await _while_away(partial(repair.push, entries))
-            for batch in batched(pages(), PAGES_AT_ONCE):
+            for batch in batched(chain(pages(True), pages(False)), PAGES_AT_ONCE):
                 for line in batch:
                     found = found_on(line, self.folders, self.links, self.policy)
                     await _while_away(partial(repair.push, found, everywhere=True))
-                ended = [Ended(line.entry, line.outcome, line.reason) for line in batch]
-                number = await _while_away(partial(repair.restore, ended))
+                number = await _while_away(partial(repair.restore, list(map(ended, batch))))
                 # Rather too many pages, which a recount corrects, than more than the limit (`frontier.budget`).
                 used = command("HINCRBY", self.crawl.keys.budget, "used", number)
                 await _while_away(partial(self.store.send, [used]))

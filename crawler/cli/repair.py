@@ -16,7 +16,7 @@ import msgspec
 from crawler import logs
 from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
-from crawler.app.restore import PAGES_AT_ONCE, OldState, found_on, page_lines
+from crawler.app.restore import PAGES_AT_ONCE, OldState, ended, found_on, page_lines
 from crawler.app.signals import run_until_signal
 from crawler.cli.options import (
     FILE,
@@ -60,7 +60,7 @@ from frontier.crawls import Crawl, FieldTypes, crawl_clock, evicted_keys, forget
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl
 from frontier.forget import forget_again
-from frontier.repair import Ended, Repair, clear_shards
+from frontier.repair import Repair, clear_shards
 from frontier.store import RedisStore, batched
 
 SHOWN_VOLUMES = 3
@@ -211,7 +211,7 @@ async def _repair(
             lines = page_lines(folders, crawl.name)
             wanted = (line for line in lines if (line.outcome == Outcome.DONE) is is_done)
             for of_kind in batched(wanted, PAGES_AT_ONCE):
-                restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in of_kind])
+                restored += await repair.restore(list(map(ended, of_kind)))
                 concerned = [line for line in of_kind if repair.concerns(line.domain)]
                 visits.add(concerned)
                 for line in concerned:

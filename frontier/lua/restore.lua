@@ -4,21 +4,22 @@
 --
 -- KEYS[1] stats  hash  crawl, done, dead, denied, <outcome>:<reason>, restored (of those that are done)
 -- KEYS[2] the prefix of due zset, dead hash, q:<domain> zset, inflight:<domain> zset
--- ARGV[1] crawl   ARGV[2...] for each URL: domain, outcome, reason, entry
+-- ARGV[1] crawl   ARGV[2...] for each URL: domain, outcome, reason, "keep" for a denied one that is kept, entry
 --
 -- Returns {"restored", number} | {"lost"}
 
 if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
 local base, restored = KEYS[2], 0
-for i = 2, #ARGV, 4 do
-  local domain, outcome, reason, entry = unpack(ARGV, i, i + 3)
+for i = 2, #ARGV, 5 do
+  local domain, outcome, reason, follow_up, entry = unpack(ARGV, i, i + 4)
   local queue = base .. 'q:' .. domain
   if redis.call('ZREM', queue, entry) == 1 or redis.call('ZREM', base .. 'inflight:' .. domain, entry) == 1 then
     restored = restored + 1
     redis.call('HINCRBY', KEYS[1], outcome, 1)
     redis.call('HINCRBY', KEYS[1], outcome .. ':' .. reason, 1)
     if outcome == 'done' then redis.call('HINCRBY', KEYS[1], 'restored', 1) end
-    if outcome == 'dead' and not keep_dead_letter(base .. 'dead', domain .. '\n' .. entry, reason) then
+    local is_letter = outcome == 'dead' or follow_up == 'keep'
+    if is_letter and not keep_dead_letter(base .. 'dead', domain .. '\n' .. entry, reason) then
       redis.call('HINCRBY', KEYS[1], 'drop:dead_letters', 1)
     end
     if redis.call('EXISTS', queue) == 0 then redis.call('ZREM', base .. 'due', domain) end

@@ -18,6 +18,7 @@ from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
+from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, FrontierSettings
@@ -134,7 +135,7 @@ async def test_a_snapshot_from_before_the_first_settlement_is_noticed(
     assert await old_state(store, crawl, clock, tmp_path).restore_ended() == 1
 
 
-async def test_pages_that_are_restored_count_against_the_limit(
+async def test_pages_that_are_restored_count_against_the_limit_and_others_are_kept(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
     crawl = await create_crawl(store, crawl_name, 2, b"{}")
@@ -146,10 +147,18 @@ async def test_pages_that_are_restored_count_against_the_limit(
     await before.refresh(1, 1)
     assert before.available == 1
     await before.leave()
-    # when all pages of the limit are restored,
-    write_line(tmp_path / f"{crawl_name}-r1-1.pages.jsonl", clock.now_ms() / 1000 - 30, url="https://a.test/lost")
-    assert await old_state(store, crawl, clock, tmp_path).restore_ended() == 1
-    # then no replica may fetch another one.
+    # when all pages of the limit are restored, and what was denied before and after,
+    at_s, blocked = clock.now_ms() / 1000 - 30, {"outcome": "denied", "reason": "blocked"}
+    write_line(tmp_path / f"{crawl_name}-r1-1.pages.jsonl", at_s - 5, url="https://a.test/lost", **blocked)
+    write_line(tmp_path / f"{crawl_name}-r1-2.pages.jsonl", at_s, url="https://a.test/lost")
+    write_line(tmp_path / f"{crawl_name}-r1-3.pages.jsonl", at_s, url="https://a.test/blocked", **blocked)
+    assert await old_state(store, crawl, clock, tmp_path).restore_ended() == 2
+    # then the page of a URL counts, and a denied one can be queued again,
+    counts = await Counters(store, crawl.keys).counts()
+    assert (counts.done, counts.denied) == (1, 1)
+    letters = [letter.url async for letter in DeadLetters(store, crawl.keys).find(None, None)]
+    assert letters == ["https://a.test/blocked"]
+    # and no replica may fetch another one.
     after = Budget(store, crawl.keys, clock, "r2", limit)
     await after.refresh(1, 1)
     assert after.available == 0
