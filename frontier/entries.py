@@ -201,6 +201,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         `unique_key` is one: `@` would be escaped."""
         return f"@{label}" if self.tag and "#" not in self.url and (label := self.label) else ""
 
+    @property
+    def seen_as(self) -> tuple[str, ...]:
+        """The URLs whose fingerprints are in the seen-set because of it."""
+        return (self.url, f"{self.url}#{key}") if (key := self.label_key) else (self.url,)
+
     def next_try(self, priority: float) -> Entry:
         """The entry for the next try."""
         return msgspec.structs.replace(self.unsent(), tries=self.tries + 1, priority=priority)

@@ -26,7 +26,7 @@ import msgspec
 from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.domains import forgotten_mark, is_of
-from frontier.entries import parse_entry
+from frontier.entries import Entry, parse_entry
 from frontier.errors import StillAdded
 from frontier.keys import shard_keys
 from frontier.known_pages import pages_in, without_via
@@ -165,8 +165,8 @@ class Forgetting:
         replies = await ask(self._store, calls)
         return [bool(page or requisite) for page, requisite in zip(replies[::2], replies[1::2], strict=True)]
 
-    def _url(self, raw: bytes) -> str:
-        return parse_entry(raw.decode(), self._domain, 0.0).url
+    def _entry(self, raw: bytes) -> Entry:
+        return parse_entry(raw.decode(), self._domain, 0.0)
 
     async def _purge_listed(self) -> None:
         """Remove what is in a set of its own, or listed among that of others, behind so many fields."""
@@ -178,24 +178,25 @@ class Forgetting:
             ("dead", "dead", of.dead, ours, 1),
         ):
             async for members in self._members(key, pattern, "HSCAN" if place == "dead" else "ZSCAN"):
-                urls = [self._url(member.split(b"\n", fields)[fields]) for member in members]
+                entries = [self._entry(member.split(b"\n", fields)[fields]) for member in members]
+                urls = [url for entry in entries for url in entry.seen_as]
                 self.removed.add(**{name: await self._remove(place, members, urls)})
 
     async def _purge_blocks(self) -> None:
         (names,) = await self._store.send([command("ZRANGE", self._shard.blocks(self._domain), 0, -1)])
         for name in names:
             (contents,) = await self._store.send([command("GET", self._shard.block(name.decode(), self._domain))])
-            urls = [self._url(entry) for _, entry in rows_of(contents)] if contents is not None else []
-            await self._remove("", [], urls)
+            entries = [self._entry(entry) for _, entry in rows_of(contents)] if contents is not None else []
+            await self._remove("", [], [url for entry in entries for url in entry.seen_as])
             gone = await self._remove("block", [name], [])
-            self.removed.add(queued=len(urls) if self._is_dry else gone)
+            self.removed.add(queued=len(entries) if self._is_dry else gone)
 
     async def _purge_known(self) -> None:
         async for buckets in self._known(self._shard.known(self._domain)):
-            urls = [page.entry.url for records in buckets.values() for page in pages_in(records, self._domain)]
-            await self._remove("", [], urls)
+            entries = [page.entry for records in buckets.values() for page in pages_in(records, self._domain)]
+            await self._remove("", [], [url for entry in entries for url in entry.seen_as])
             gone = await self._remove("known", list(buckets), [])
-            self.removed.add(known=len(urls) if self._is_dry else gone)
+            self.removed.add(known=len(entries) if self._is_dry else gone)
 
     async def _known(self, key: str) -> AsyncIterator[dict[bytes, bytes]]:
         """The buckets of known pages of a domain by name, some at a time, and some of them perhaps more than once."""
@@ -214,7 +215,7 @@ class Forgetting:
                 shards += [(shard_keys(self._crawl.name, at, number), former[number]) for number, at in lost]
         for of, identity in shards:
             async for members in self._members(of.lost, "*"):
-                urls = [self._url(member.partition(b"\n")[2]) for member in members]
+                urls = [self._entry(member.partition(b"\n")[2]).url for member in members]
                 seen = zip(members, urls, await self._seen(urls), strict=True)
                 ours = [member for member, url, is_seen in seen if is_seen and is_of(url, self._domain)]
                 self.removed.add(lost=len(ours))

@@ -36,6 +36,7 @@ from crawler.sinks.lines import Place
 from crawler.sinks.parquet import require_pyarrow, urls_in, write_parquet
 from crawler.sinks.reader import BrokenFraming, complete_part, compression_of, placed, records_in, target_of
 from frontier.domains import forgotten_mark, is_of
+from frontier.entries import Entry
 
 MARKS = "forgotten-domains.txt"
 SCRATCH, COMMIT = ".peercrawl.forget", ".peercrawl.forget-commit"
@@ -347,7 +348,8 @@ class DomainRewriter:
         if may_name_it:
             if msgspec.json.decode(fields["domain"]) == self._domain:
                 self.result.lines += 1
-                changes.urls.append(msgspec.json.decode(fields["url"]))
+                url, label = (msgspec.json.decode(fields[name]) if name in fields else "" for name in ("url", "label"))
+                changes.urls += Entry(url, self._domain, tag=label or "").seen_as
                 return None
             changed, gone = self._urls.without(fields)
             changes.urls += gone

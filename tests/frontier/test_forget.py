@@ -137,6 +137,12 @@ async def forget(store: RedisStore, crawl: Crawl, is_dry: bool = False) -> Forge
     return forgetting
 
 
+async def test_no_fingerprint_of_a_label_stays(store: RedisStore, crawl: Crawl) -> None:
+    await (await frontier_of(store, crawl)).push(entries(GONE, 9, tag="label"))
+    assert (await forget(store, crawl)).removed.seen == 18
+    assert (await Counters(store, crawl.keys).counts()).seen == 0
+
+
 async def test_no_key_and_no_value_names_it_and_the_others_stay(store: RedisStore, crawl: Crawl) -> None:
     frontier = await fill(store, crawl)
     counters = Counters(store, crawl.keys)

@@ -54,7 +54,8 @@ class Sites(Site):
                 return Reply("wrong", 403)
             case ["login"]:
                 form = (
-                    f'<form method=post><input type=hidden name=csrf value="{TOKEN}"><input name=username>'
+                    f'<a href=/members/1/>1</a><form method=post><input type=hidden name=csrf value="{TOKEN}">'
+                    "<input name=username>"
                     "<input type=password name=password><input type=submit value=Login></form>"
                 )
                 return Reply(form, headers={"Set-Cookie": "visitor=7; Path=/"})
