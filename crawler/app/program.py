@@ -480,8 +480,8 @@ class Crawl:
             log(logging.WARNING, "nothing_left", problem=NOTHING_LEFT + failed)
         await Control(store, opened.keys).set("run")
         replica, self._context = Replica(store, deps, stored, local), deps.context
-        await replica.start(until_empty=not self._keep_open)
         replica.engine.committer.is_reader_behind = lambda: len(self._pages or ()) >= WAITING
+        await replica.start(until_empty=not self._keep_open)
         return replica
 
     def _adapted(self, deps: Dependencies) -> Dependencies:
