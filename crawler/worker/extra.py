@@ -412,8 +412,9 @@ class ExtraRequests:
             await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
 
     async def _has_entered(self, visit: PageVisit, door: LeasedDomain, domain: str) -> bool:
-        # Not longer than the handler may take: if this replica dies, others wait for the end of the reservation.
-        hold_s = visit.until - self.runtime.now() + MARGIN_S
+        # Hardly longer than the handler may take: if this replica dies, others wait for the end of the reservation. Its
+        # end for the holder (`MARGIN_S`) is later than that of the visit: a handler that takes too long is not interrupted.
+        hold_s = visit.until - self.runtime.now() + 2 * MARGIN_S
         try:
             return await self.foreign.may_enter(door, domain, hold_s)
         except RedisAway:

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import socket
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -52,6 +53,8 @@ def shop(request: Request) -> Reply | str | None:
         return Reply("", 429, {"Retry-After": "300"})
     if path == "/rests":
         return Reply("", 429, {"Retry-After": "4"})
+    if path == "/slow":
+        time.sleep(5)
     if path == "/breaks":
         raise ConnectionAbortedError
     if path == "/odd":
@@ -437,7 +440,24 @@ def test_a_reservation_ends_with_the_time_of_the_handler(
     crawl = crawled(router, {**settings, "handlers": {"timeout": 20}}, "http://a.test/product/0")
     assert crawl.stats.done == {"ok": 1}
     assert held_ms
-    assert all(0 < ms <= 21_000 for ms in held_ms)
+    assert all(0 < ms <= 22_000 for ms in held_ms)
+
+
+@pytest.mark.long
+def test_a_page_loses_a_try_if_the_site_that_its_handler_asks_takes_too_long(settings: dict[str, Any]) -> None:
+    """Otherwise it would be fetched again forever."""
+    router, tries = Router(), list[int]()
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        tries.append(page.tries)
+        if len(tries) < 5:
+            await crawl.fetch("http://b.test/slow")
+
+    own = {**settings, "handlers": {"timeout": 2}, "politeness": {"delay": 0, "backoff_base": 0.1, "tries": 3}}
+    crawl = crawled(router, own, "http://a.test/product/0")
+    assert crawl.stats.dead == {"handler_timeout": 1}
+    assert tries == list(range(len(tries)))
 
 
 def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[str, Any]) -> None:
