@@ -47,7 +47,8 @@ class BackoffState(msgspec.Struct, frozen=True):
     `failures`: number of failures in a row, 0 for a healthy domain. `until_ms`: when its backoff ends. `well_since_ms`:
     time of the first good response since the last failure, 0 if there was none. `reason`: one word for the last failure.
     `limited_until_ms`: until when the domain waits because of the rate limit of its address, or a failure that is not the
-    domain's, 0 if it never did; `limited_by`: one word for which of them. Only status pages read both.
+    domain's, 0 if it never did; `limited_by`: `address` for that rate limit, `our_dns`, `machine` or `proxy` for the
+    failure, `function`, `crawl` or `permits` for what else it waits for. Only status pages read both.
     """
 
     failures: int = 0

@@ -349,9 +349,9 @@ class ExtraRequests:
     async def _turn_under_lease(self, visit: PageVisit, leased: LeasedDomain) -> AsyncIterator[bool]:
         """A block in which `leased` has no other request in flight, unless it may have several. Yields False if its lease
         ends before."""
-        is_guest = leased is not visit.leased
+        is_foreign = leased is not visit.leased
         leased.extras += 1
-        leased.guests += is_guest
+        leased.foreign_extras += is_foreign
         last_end = leased.ended_at
         try:
             while True:
@@ -362,13 +362,13 @@ class ExtraRequests:
                     return
                 wait_s = leased.next_at - self.runtime.now()
                 is_loading = leased.in_browser > 0 and visit.browser is None  # another page, without turns
-                has_others = leased.is_queued or leased.extras > leased.guests
-                is_page_first = is_guest and leased.pages_next and has_others and wait_s > -PAGE_WAIT_S
+                has_others = leased.is_queued or leased.extras > leased.foreign_extras
+                is_page_first = is_foreign and leased.pages_next and has_others and wait_s > -PAGE_WAIT_S
                 is_free = leased.requesting < leased.concurrency and not is_loading
                 if wait_s <= 0 and is_free and not is_page_first:
                     break
                 await leased.until_turn_ends(wait_s if wait_s > 0 else PAGE_WAIT_S if is_free else None)
-            leased.pages_next = is_guest
+            leased.pages_next = is_foreign
             leased.busy += 1
             leased.sending += 1
             try:
@@ -378,7 +378,7 @@ class ExtraRequests:
                 leased.sending -= 1
         finally:
             leased.extras -= 1
-            leased.guests -= is_guest
+            leased.foreign_extras -= is_foreign
             self.turns.next(leased)
 
     @asynccontextmanager

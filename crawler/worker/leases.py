@@ -63,9 +63,9 @@ class LeasedDomain:
     handling: int = 0  # those of them that only wait for a handler of users
     held_back: int = 0  # the same, while the next page has to wait, too
     extras: int = 0  # extra requests that wait for a turn or are in flight
-    guests: int = 0  # those of them for pages of other domains
-    sending: int = 0  # those of them that are in flight
-    pages_next: bool = False  # the last turn was that of a guest
+    foreign_extras: int = 0  # those of them for pages of other domains
+    sending: int = 0  # those of `extras` that are in flight
+    pages_next: bool = False  # a page comes before `foreign_extras`
     waiters: list[asyncio.Future[None]] = field(default_factory=list)  # wait until a turn has ended
     makes_way: bool = False  # no more turns under the lease: others want the domain, and reserve each request
     in_browser: int = 0  # pages that are in a browser, whose requests need no turns
@@ -130,9 +130,8 @@ class LeasedDomain:
 
     @property
     def waits_for_extras(self) -> bool:
-        """Whether extra requests, of which there are some, come before its next page: those of its own pages always,
-        others in turn with pages."""
-        return self.extras > self.guests or not self.pages_next
+        """Whether extra requests come before its next page: those of its own pages always, others in turn with pages."""
+        return self.extras > self.foreign_extras or (self.extras > 0 and not self.pages_next)
 
     @property
     def is_kept(self) -> bool:

@@ -12,8 +12,8 @@ found among many other pages then. A first sample that asks for data of its own 
 that brought something waits for no other. A list among more shapes than there are samples, and with no such trait, may be
 missed.
 
-What was learnt of a domain is kept with its lease. Only which pages were skipped is forgotten when it moves to another
-replica.
+What was learnt of a domain is kept with its lease. When it moves to another replica, this is forgotten: which pages were
+skipped, the shapes beyond `_KEPT_SHAPES` and those without a sample, and the words that scripts name.
 """
 
 from __future__ import annotations
@@ -42,13 +42,14 @@ _FREE_SHAPES = 5
 _FREE_AGAIN, _FREE, _FREE_NEW, _AT_LAST = 6, 12, 15, 4.0
 """Samples of a site in a row that brought nothing, from which on each needs four times as many pages of its shape as the
 one before: a later sample of a shape, its first one, and one of a page with a trait of its own. So 10,000 pages have at
-most 20 in vain, and most of them are of different shapes."""
+most 20 in vain besides those of `_ASKING`, and most of them are of different shapes."""
 
 _ASKING = 100
 """First samples of a site that ask for data of their own, and count for nothing if they bring nothing."""
 
 _MOST_TRAITS, _MOST_SHAPES, _KEPT_SHAPES = 100, 2_000, 50
-"""Traits and shapes of a site that are remembered, and shapes that are kept with its lease, those rendered last."""
+"""Traits and shapes of a site that are remembered, and shapes that are kept with its lease, those that brought
+something before the newest others."""
 
 _REFUTED = 5
 """Shells of a shape that brought nothing, after which its shells are pages like others."""
@@ -105,7 +106,8 @@ class _Site(msgspec.Struct, array_like=True):
         return shape
 
     def _rendered(self) -> list[tuple[int, _Shape]]:
-        return [(key, shape) for key, shape in self.shapes.items() if shape.rendered][-_MOST_SHAPES // 2 :]
+        rendered = [(key, shape) for key, shape in self.shapes.items() if shape.rendered]
+        return sorted(rendered, key=lambda found: found[1].latest > 0)[-_MOST_SHAPES // 2 :]
 
     def is_known(self, traits: Set[int]) -> bool:
         """Whether pages with `traits` brought nothing."""
@@ -121,7 +123,7 @@ class _Site(msgspec.Struct, array_like=True):
             return True
         if shape.rendered:
             return is_due(self.samples, 0, _PATIENCE) and is_due(self.samples, _FREE_AGAIN)
-        if self.asking < _ASKING and self.samples < 2 * self.asking:
+        if self.asking < _ASKING and self.samples < 2 * self.asking:  # a third of the site's shapes ask, so more may
             return True
         if is_due(self.alike, _FREE_SHAPES, _PATIENCE) and is_due(self.samples, _FREE):
             return True

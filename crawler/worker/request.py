@@ -229,7 +229,7 @@ def wait_for_turn(leased: LeasedDomain, runtime: Runtime, wait_s: float, reason:
 
 def return_until(leased: LeasedDomain, runtime: Runtime, at: float, reason: str) -> None:
     """Return the lease of `leased`, and do not lease its domain before `at` (monotonic seconds). This is not a failure
-    of the domain. `reason`: one of those in `crawler.observe.summary.LIMITS`."""
+    of the domain. `reason`: see `BackoffState.limited_by`."""
     leased.next_at = at
     leased.backoff = replace(leased.backoff, limited_until_ms=runtime.server_ms(at), limited_by=reason)
     leased.closing = True

@@ -152,14 +152,14 @@ class Turns:
             self.leases.finish(leased)
         elif over:
             self.held.forget(leased)
-        elif leased.pending and not (leased.extras and leased.waits_for_extras):
+        elif leased.pending and not leased.waits_for_extras:
             self.enqueue(leased)
 
     def enqueue(self, leased: LeasedDomain) -> None:
         """Let `leased` wait for its next turn, or for a permit."""
         leased.is_queued = True
         if leased.wants_permit:
-            leased.pages_next = False  # guests do not wait for permits, which pages that wait for them may hold
+            leased.pages_next = False  # foreign extras do not wait for permits, which pages that wait for them may hold
             self.permits.wait(leased)
         else:
             self.queue.put(leased)
@@ -220,7 +220,7 @@ class Worker:
 
     async def _give_turn(self, leased: LeasedDomain) -> None:
         now = self.runtime.now()
-        if leased.extras and (leased.waits_for_extras or leased.requesting >= leased.concurrency):
+        if leased.waits_for_extras or (leased.extras and leased.requesting >= leased.concurrency):
             leased.is_queued = False
             leased.turn_ended()
             return

@@ -96,6 +96,15 @@ def test_shapes_that_need_a_browser_are_known_to_the_next_replica() -> None:
     assert second.choose(page(6, "list"), "ask") == "shape"
 
 
+def test_a_shape_that_needs_a_browser_stays_known_among_many_that_need_none() -> None:
+    first, second = RenderChoice(), RenderChoice()
+    rendered_of(first, range(5), "list", gains=True)
+    for number in range(60):
+        learnt = first.learn(page(1, "x" * (number + 1)), "sample", False)
+    second.recall("site.test", learnt)
+    assert second.choose(page(6, "list"), "ask") == "shape"
+
+
 @pytest.mark.parametrize("learnt", ["", "x", "[1", '["a"]', "[1,2,3,[-1],{}]", "{}", "\ud800", '[0,0,0,[],{"a":[1]}]'])
 def test_what_cannot_be_read_teaches_nothing(learnt: str) -> None:
     choice = RenderChoice()
