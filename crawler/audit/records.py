@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from crawler.sinks.reader import (
     complete_part,
     read_head,
     records_in,
+    seconds_of,
     target_of,
     usage_in,
 )
@@ -357,4 +357,7 @@ def _address(text: str) -> str:
 
 
 def _seconds(date: str) -> float:
-    return datetime.fromisoformat(date).timestamp() if date else 0.0
+    seconds = seconds_of(date) if date else 0.0
+    if seconds is None:
+        raise ValueError(f"not a date: {date!r}")
+    return seconds

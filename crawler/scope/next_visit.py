@@ -104,7 +104,7 @@ DIGEST = 12
 """Hexadecimal digits of a SHA-1. Of pages that change, it misses one change in 10^14."""
 
 TEXT_DIGEST = 11
-"""The same of the fingerprint of a page's main text. By their lengths, both are told apart."""
+"""Hexadecimal digits of the fingerprint of a main text. The length distinguishes it from a SHA-1."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SWITCHES = {"cache": "is_cached", "text": "is_by_text"}
@@ -277,8 +277,8 @@ def without_validator(state: str) -> str:
 
 
 def validator_of(etag: str, last_modified: str) -> str:
-    """What `Visits.validator` keeps of these header fields: "e" and an ETag, "m" and the seconds of a date, the former with
-    a tab and those seconds, or empty if nothing can be used."""
+    """What `Visits.validator` keeps of these header fields: "e" and an ETag, with a tab and the seconds of
+    the date if there is one; "m" and these seconds; or empty if nothing can be used."""
     tag = f"e{etag}" if len(etag) <= LONGEST_ETAG and _ETAG.fullmatch(etag) else ""
     try:
         seconds = int(parsedate_to_datetime(last_modified).timestamp())

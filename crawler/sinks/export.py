@@ -187,7 +187,7 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
 
 class Plan(NamedTuple):
     """What to take of a WARC file: `pages`, the URLs of pages by the response with their body; and what is `refused`.
-    `is_cut`: a part of the file cannot be read, which is to be told."""
+    `is_cut`: a part of the file cannot be read, which is reported."""
 
     pages: Mapping[ResponseKey, Sequence[str]]
     refused: frozenset[str]

@@ -137,7 +137,7 @@ class PageBuilder:
         self._offload = offload
         self._robots = robots
         self._told: set[tuple[str, str]] = set()  # handlers, and reasons for which their links are not followed
-        self._doubtful: dict[str, tuple[str, str]] = {}  # domain -> handler and link that are told if it is unknown
+        self._doubtful: dict[str, tuple[str, str]] = {}  # domain -> handler and link to report if it is unknown
         self._unknown: set[str] = set()  # domains to which links were not followed
         runtime.events.subscribe(self._note_unknown, LinksPushed)
 

@@ -565,11 +565,12 @@ DATES = {
 
 
 def test_dates_may_have_any_precision_and_no_zone(tmp_path: Path, typed: Typed) -> None:
-    """WARC 1.1 5.4. The index and Markdown files have the same date."""
+    """WARC 1.1 5.4. The index and Markdown files have the same date, and an audit reads it."""
     records = [their_record(str(n), b"<p>text").replace(b"2026-09-21T14:13:20Z", date) for n, date in enumerate(DATES)]
     (tmp_path / "theirs.warc").write_bytes(b"".join(records))
     assert typed("export", "theirs.warc").code == 0
     assert [row["fetched_at"] for row in readers.lines(tmp_path / "export")] == list(DATES.values())
+    assert "could not be read" not in typed("audit", str(tmp_path)).err
     index = lines_of(b"".join(records), "theirs.warc", 0)
     digits = [re.sub(r"\D", "", date)[:14] for date in DATES.values()]
     assert [line.split()[1].decode()[:14] for line in index] == digits
