@@ -354,6 +354,7 @@ class LinkFilter:
         found_on: Entry,
         hints: Mapping[str, float],
         mode: PushMode,
+        may_be_recent: bool = False,
     ) -> tuple[list[Entry], dict[str, int]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
@@ -361,6 +362,7 @@ class LinkFilter:
         sitemap. Any other link is one deeper than its page. Feeds are only taken from seeds: blogs have one on each page,
         for the comments. `hints`: values to add to the score, by URL; `mode`: "moved" if the page is a known one and the
         only link is where it is now, "again" if it `leads_back`. Such a link is queued although it was seen.
+        `may_be_recent`: also those to unknown domains that were pushed before.
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
@@ -380,7 +382,7 @@ class LinkFilter:
                 reason = "hops" if hops > MOST_HOPS_BACK else None if reason == "outside" else reason  # was in scope
             # Links between the domains of different seeds are followed. The frontier knows these domains.
             may_be_seeds = reason == "outside" and self.scope.kind == "seeds"
-            if may_be_seeds and self._recent.has_offered(pushed_href):
+            if may_be_seeds and not may_be_recent and self._recent.has_offered(pushed_href):
                 continue
             trap = judge_trap(href, self._traps)
             if trap == "length" and kind is LinkKind.REDIRECT:

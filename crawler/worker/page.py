@@ -403,11 +403,7 @@ class PageBuilder:
         gone = {href for href, url in targets.items() if rules.is_forgotten(url.domain)}
         self.report_dropped({"forgotten": len(gone)})
         new = [(url, LinkKind.ANCHOR) for href, url in targets.items() if href not in kept and href not in gone]
-        tagged = [
-            link for link in new if wanted[link[0].href].tag
-        ]  # their URLs may have been queued without the labels
-        new = tagged + self._links.not_recent((link for link in new if not wanted[link[0].href].tag), "new")
-        entries, dropped = self._links.judged(new, entry, NO_HINTS, "new")
+        entries, dropped = self._links.judged(new, entry, NO_HINTS, "new", may_be_recent=True)
         self.report_dropped(dropped)
         for reason in (reason for reason in dropped if (handled.handler, reason) not in self._told):
             first = next(url.href for url, kind in new if reason in self._links.select([(url, kind)], entry)[1])
@@ -417,13 +413,14 @@ class PageBuilder:
             if (chosen := kept.get(href)) is not None:
                 priority = chosen.priority if link.priority is None else link.priority
                 kept[href] = msgspec.structs.replace(chosen, priority=priority, tag=link.tag)
+        kept = {href: link for href, link in kept.items() if not self._links.is_recent(link)}
         if self._links.scope.kind == "seeds" and (handled.handler, "outside") not in self._told:
             for href, target in targets.items():
                 if href not in kept and target.domain in self._unknown:  # it was offered before
                     self._tell(handled.handler, "outside", href)
                 elif href in kept and kept[href].mode == "known":
                     self._doubtful[target.domain] = handled.handler, href
-        return [link for link in kept.values() if not link.tag or not self._links.is_recent(link)]
+        return list(kept.values())
 
     def _note_unknown(self, event: Event) -> None:
         """Say which handlers want links followed to domains that the crawl does not know: the push has told."""

@@ -117,6 +117,25 @@ async def test_links_of_handlers_to_domains_that_have_no_seed_are_named_once(
     assert [(fields["reason"], fields["first"]) for fields in told] == [("outside", first)]
 
 
+async def test_a_link_to_the_domain_of_another_seed_gets_its_label(shop: Shop, settings: dict[str, Any]) -> None:
+    router, labels = Router(), set[str]()
+
+    @router.handler("a.test/next$")
+    def listing(page: ParsedPage, crawl: Handle) -> None:
+        crawl.enqueue("http://b.test/1", label="product")
+
+    @router.handler("b.test/1$")
+    def product(page: ParsedPage, crawl: Handle) -> None:
+        labels.add(page.label)
+        crawl.enqueue("http://a.test/next")
+
+    shop.respond = lambda request: Reply("<a href=http://b.test/1>1</a>" if request.path == "/" else "")  # type: ignore[method-assign]
+    settings["fetch"]["host_map"].append(settings["fetch"]["host_map"][0].replace("a.test", "b.test"))
+    async with Crawl(["http://a.test/", "http://b.test/"], handlers=router, settings=settings) as crawl:
+        await crawl.finish()
+    assert labels == {"", "product"}
+
+
 async def test_a_label_without_a_handler_is_named_once(
     settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
