@@ -221,8 +221,9 @@ class EmbeddedValkey:
             await self._end_server(lock)
             self.socket.unlink(missing_ok=True)
             (self.data_dir / "valkey.pid").unlink(missing_ok=True)
+            processes: list[asyncio.subprocess.Process] = []  # each exits once it runs in the background
             try:
-                watcher = await self._start_watcher()
+                processes.append(await self._start_watcher())
                 started = await asyncio.create_subprocess_exec(
                     server_binary(),
                     *server_options(self.data_dir, self.socket),
@@ -231,11 +232,16 @@ class EmbeddedValkey:
                     env=environment(),
                     pass_fds=[lock.fileno()],
                 )
+                processes.append(started)
                 lock.close()
                 await self._wait_for_start(started)
-                await watcher.wait()  # it exits once it runs in the background
+                await processes[0].wait()
             except BaseException:
                 lock.close()
+                for process in processes:
+                    if process.returncode is None:
+                        process.kill()
+                        await process.wait()
                 if not self._is_loading:  # a later command uses a server with much data as soon as it has loaded them
                     with contextlib.suppress(DataDirError), (self.data_dir / "server.lock").open("ab") as again:
                         await self._end_server(again)
