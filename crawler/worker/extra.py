@@ -307,10 +307,13 @@ class ExtraRequests:
     @asynccontextmanager
     async def _line(self, visit: PageVisit, domain: str) -> AsyncIterator[None]:
         """A block for the first request in the line for turns at `domain`. It keeps its place for as many turns as it
-        needs. Requests of the domain's own pages have a line of their own: while they wait, the lease does not end."""
-        line = self._lines.setdefault((domain, domain == visit.leased.domain), asyncio.Lock())
+        needs. Those for pages of other domains wait in a line before, so requests of the domain's own pages wait for one of
+        them at most: its lease does not end before."""
+        line = self._lines.setdefault((domain, True), asyncio.Lock())
+        is_own = domain == visit.leased.domain
+        before = contextlib.nullcontext() if is_own else self._lines.setdefault((domain, False), asyncio.Lock())
         visit.was_held_up |= line.locked()
-        async with line:
+        async with before, line:
             yield
 
     @asynccontextmanager
