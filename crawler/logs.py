@@ -219,6 +219,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.SinkBlocked,
     ev.OwnFailure,
     ev.GroupCommitted,
+    ev.PageSettled,
     ev.SettingsFollowed,
     ev.SettingsRefused,
     ev.CrawlEnded,
@@ -326,7 +327,13 @@ class LogListener(_Listener):
                     self._log(logging.ERROR, "sink_blocked", error=error)
                 self._sink_blocked = True
             case ev.GroupCommitted():
+                if self._sink_blocked:
+                    self._log(logging.INFO, "sink_back")
                 self._sink_blocked = False
+            case ev.PageSettled(page):
+                if page.outcome == "dead" and page.depth == 0:
+                    reason = f"{page.reason}: {page.detail}" if page.detail else page.reason
+                    self._log(logging.WARNING, "seed_failed", url=page.url, reason=reason)
             case ev.SettingsFollowed(revision, followed, waiting):
                 level = logging.WARNING if waiting else logging.INFO
                 fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}

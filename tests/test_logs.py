@@ -11,7 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from crawler import logs
-from crawler.logs import BURST, WINDOW_S, Repeats, without_secrets
+from crawler.events import GroupCommitted, PageSettled, SinkBlocked
+from crawler.logs import BURST, WINDOW_S, LogListener, Repeats, without_secrets
+from crawler.page import Outcome, Page
 
 SECRET = "s3cr3t-w0rd"
 
@@ -55,6 +57,19 @@ def test_a_command_to_copy_stays_as_it_is() -> None:
 
 def test_a_plain_url_stays_as_it_is() -> None:
     assert without_secrets("http://a.test/x@y?z=1") == "http://a.test/x@y?z=1"
+
+
+def test_a_seed_that_failed_and_the_end_of_a_full_disk_are_written(written: io.StringIO) -> None:
+    listener = LogListener("r1")
+    for depth, outcome in ((0, Outcome.DEAD), (1, Outcome.DEAD), (0, Outcome.DONE)):
+        url = f"http://{outcome}-{depth}.test/"
+        listener.observe(PageSettled(Page(url, "a.test", depth, outcome, "no_such_host", 1.0)))
+    committed = GroupCommitted(1, 1, 0.0, 0.0, 0.0, 0, 0.0)
+    for event in (committed, SinkBlocked("full"), committed, committed):
+        listener.observe(event)
+    lines = written.getvalue()
+    assert (lines.count("seed_failed"), lines.count("http://dead-0.test/")) == (1, 1)
+    assert lines.count("sink_back") == 1
 
 
 def test_a_failure_is_written_with_its_traceback(written: io.StringIO) -> None:

@@ -106,7 +106,7 @@ class Replica:
         self.status = StatusServer(
             ServerAddress(local.listen, local.advertise, local.hosts),
             self.metrics.render,
-            engine.readiness,
+            self._readiness,
             Live(store, keys, self.id, deps.clock),
             StatePages(store, keys.crawl, self._troubles.items),
         )
@@ -204,6 +204,12 @@ class Replica:
             await self.engine.leave(lambda: self._health.withdraw(self.id))
         log_held_back()
         log(logging.INFO, "replica_stopped", replica=self.id)
+
+    def _readiness(self) -> tuple[bool, str]:
+        """See `Engine.readiness`. A replica that cannot write its output cannot crawl either."""
+        if obstacle := self._troubles.of_output:
+            return False, obstacle
+        return self.engine.readiness()
 
     def _state(self) -> ReplicaState:
         engine, domains = self.engine, list(self.engine.held)

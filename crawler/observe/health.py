@@ -193,12 +193,19 @@ class Troubles:
             case _:
                 pass
 
+    @property
+    def of_output(self) -> str:
+        """Why the replica cannot write its output, or ""."""
+        return f"cannot write output: {self._sink}; make room, or mend the storage" if self._sink else ""
+
     def obstacle(self, waits_for_permits: bool) -> str:
         """Return what keeps the replica from crawling, or "". `waits_for_permits`: others hold the last permits of
         pages."""
-        if self._sink:
-            return f"cannot write output: {self._sink}; make room, or mend the storage"
-        return self._own or ("waits for page permits, which other replicas hold" if waits_for_permits else "")
+        return (
+            self.of_output
+            or self._own
+            or ("waits for page permits, which other replicas hold" if waits_for_permits else "")
+        )
 
 
 def _shortened(url: str) -> str:

@@ -16,8 +16,9 @@ import pytest
 from crawler.app.engine import Engine, production_dependencies
 from crawler.app.replica import Replica, Run, paced_collection
 from crawler.errors import UserError
-from crawler.events import GroupCommitted
+from crawler.events import GroupCommitted, SinkBlocked
 from crawler.fetch.client import Fetcher
+from crawler.observe.health import Troubles
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import ReplicaTable
 from frontier.clock import ServerClock
@@ -248,6 +249,17 @@ async def test_readiness_says_what_redis_has_answered(crawl_name: str, tmp_path:
         await writing
         assert "OOM" not in engine.readiness()[1]
         await store.close()
+
+
+def test_a_replica_that_cannot_write_its_output_is_not_ready() -> None:
+    troubles = Troubles()
+    engine = SimpleNamespace(readiness=lambda: (True, "ready"))
+    replica = cast(Any, SimpleNamespace(_troubles=troubles, engine=engine))
+    assert Replica._readiness(replica) == (True, "ready")
+    troubles.observe(SinkBlocked("no space left"))
+    ready, said = Replica._readiness(replica)
+    assert not ready
+    assert "cannot write output: no space left" in said
 
 
 async def test_a_loss_by_eviction_is_named(crawl_name: str, tmp_path: Path) -> None:
