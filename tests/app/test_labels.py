@@ -129,7 +129,8 @@ async def test_a_link_to_the_domain_of_another_seed_gets_its_label(shop: Shop, s
         labels.add(page.label)
         crawl.enqueue("http://a.test/next")
 
-    shop.respond = lambda request: Reply("<a href=http://b.test/1>1</a>" if request.path == "/" else "")  # type: ignore[method-assign]
+    link = "<a href=http://b.test/1>1</a>"
+    shop.respond = lambda request: Reply(link if request.host == "a.test" and request.path == "/" else "")  # type: ignore[method-assign]
     settings["fetch"]["host_map"].append(settings["fetch"]["host_map"][0].replace("a.test", "b.test"))
     async with Crawl(["http://a.test/", "http://b.test/"], handlers=router, settings=settings) as crawl:
         await crawl.finish()
