@@ -216,11 +216,10 @@ class Frontier:
         limits = (self.settings.domain_cap, self.settings.packing.least_step)
         arguments: list[Argument] = [self.keys.identity, self._clock.now_ms(), *limits]
         for (domain, mode), entries in groups.items():
-            labelled = [entry for entry in entries if entry.tag and entry.label_key] if mode != "moved" else []
+            labelled = [(entry, key) for entry in entries if entry.tag and (key := entry.label_key) and mode != "moved"]
             if labelled:  # first, so that URLs are not queued without their labels before
                 arguments += (domain, f"{mode}@", len(labelled))
-                for entry in labelled:
-                    key = entry.label_key
+                for entry, key in labelled:
                     arguments += (self.fingerprint(entry.url), bounded(entry.priority), entry.raw)
                     arguments += (self.fingerprint(f"{entry.url}#{key}"), key)
                 entries = [entry for entry in entries if not entry.label_key]

@@ -581,8 +581,8 @@ class PageHandling:
     ) -> tuple[Page, Sequence[Entry]]:
         """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
         the handler fails finally, the page is dead and has no links but those that a handler for failures adds. When it is
-        fetched again, its handler can still choose and label them. Raises RetryWanted if the page is to
-        be fetched again now, and VisitInterrupted."""
+        fetched again, its handler can still choose and label them. Raises RetryWanted if the page is to be fetched again
+        now, and VisitInterrupted."""
         if page.exchange is not None and 200 <= page.exchange.status < 300:
             settings = self._builder.settings
             page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)

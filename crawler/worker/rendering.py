@@ -151,8 +151,8 @@ class PageRendering:
         if self.policy.mode != "auto" or rendered.dom is None or not is_evidence(rendered):
             return
         entry, body = turn.entry, decoded()
-        words, quoted_words_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
-        gained = has_gained(rendered.why, static, dom, entry.domain, words, quoted_words_dom)
+        words, words_of_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
+        gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
         asked = (extra.exchange.url for extra in extras if extra.kind == "xhr")
         data = data_traits(url for url in asked if domain_of(host_of(url)) == entry.domain)
         turn.leased.learnt = self._choice.learn(entry, rendered.why, gained, self._traits_of(entry, body), data)
