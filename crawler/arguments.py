@@ -119,10 +119,9 @@ def _problem_with(name: str, value: Any, hint: Any) -> str | None:
     """None if `value` is of the type `hint`, "" if it is not, and what is wrong in it if it is a container of such."""
     kind, arguments = get_origin(hint) or hint, get_args(hint)
     if kind is Annotated:
-        if problem := _problem(name, value, arguments[0]):
-            return "" if problem.startswith(f"{name} has to be") else problem
         rule: _Rule = arguments[1]
-        return rule.problem(name, value)
+        problem = _problem_with(name, value, arguments[0])
+        return rule.problem(name, value) if problem is None else problem
     if kind in (Any, object):
         return None
     if kind is Callable:
@@ -199,7 +198,7 @@ def _lost(name: str, value: object, depth: int = 0) -> str | None:
         return f"{name} is a number of more than 64 bits: write it as text"
     if depth > DEEPEST:
         return f"JSON may be nested {DEEPEST} levels deep"
-    inner: Iterable[tuple[object, object]] = ()
+    inner: Iterable[tuple[object, object]]
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
             return f"the keys of {name} have to be text"
