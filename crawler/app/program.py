@@ -42,7 +42,7 @@ from crawler.fetch.client import HttpClient
 from crawler.handlers.parsed_page import Download, ParsedPage, as_request
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Router, app_settings
-from crawler.handlers.values import SharedValues, check_loop
+from crawler.handlers.values import SharedValues, check_loop, running_loop
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page
 from crawler.request import Request, RequestOptions
@@ -167,9 +167,9 @@ class Crawl:
             # A table that may be repeated is a list of tables.
             tables = {name: dict(table) if isinstance(table, Mapping) else table for name, table in settings.items()}
         if max_pages is not None:
-            tables.setdefault("limits", {})
-            if isinstance(tables["limits"], dict):
-                tables["limits"]["max_pages"] = max_pages
+            limits = tables.setdefault("limits", {})
+            if isinstance(limits, dict):
+                limits["max_pages"] = max_pages
         if cookies:
             tables["requests"] = [*tables.get("requests", ()), {"cookies": True}]
         arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
@@ -222,11 +222,8 @@ class Crawl:
             async with self as crawl:
                 await crawl._until_ended(progress)
 
-        with contextlib.suppress(RuntimeError):
-            if asyncio.get_running_loop():
-                raise UserError(
-                    "an event loop runs here: write `async with crawl: await crawl.finish()` instead of run()"
-                )
+        if running_loop() is not None:
+            raise UserError("an event loop runs here: write `async with crawl: await crawl.finish()` instead of run()")
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # also where uvloop is installed
             try:
                 runner.run(whole())
