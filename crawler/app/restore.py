@@ -129,8 +129,8 @@ class OldState:
         await self.clock.refresh()
         keys, now_ms = self.crawl.keys, self.clock.now_ms()
         times = [command("HGET", of.stats, "last_ms") for of in keys.shards]
-        created, *found = await ask(self.store, [command("HGET", keys.meta, "created_ms"), *times])
-        created_ms, last_ms = int(created or 0), [int(at_ms or 0) for at_ms in found]
+        created, *last = await ask(self.store, [command("HGET", keys.meta, "created_ms"), *times])
+        created_ms, last_ms = int(created or 0), [int(at_ms or 0) for at_ms in last]
         nodes = [self.store.node_of(of.stats) for of in keys.shards]
         latest_ms: dict[str, int] = {}  # by node, because only some may have lost writes
         for node, at_ms in zip(nodes, last_ms, strict=True):
@@ -140,14 +140,14 @@ class OldState:
         first_ms = max(created_ms, min(latest_ms.values()) - GROUP_MS)
 
         def lost() -> dict[int, int]:
-            found = {}
+            since_ms = {}
             for line in page_lines(self.folders, self.crawl.name, first_ms / 1000, finished=True):
                 shard = keys.shard_of(line.domain)
                 # What was settled before the crawl was created is of another crawl of the same name.
                 known_ms = max(created_ms, last_ms[shard], latest_ms[nodes[shard]] - GROUP_MS)
                 if 0 < known_ms < int(_settled_ms(line)) <= now_ms and shard not in unknown:
-                    found[shard] = known_ms + 1
-            return found
+                    since_ms[shard] = known_ms + 1
+            return since_ms
 
         shards = await asyncio.to_thread(lost)
         return await self.restore(shards, finished=True) if shards else 0

@@ -334,12 +334,12 @@ class Handle:
         object: a dataclass, or a msgspec.Struct. In it, sets become lists, times and other keys text, bytes base64, and
         NaN null. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that cannot become
         JSON; then none is added."""
-        made = [encoded_item(name, one) for one in (item if isinstance(item, (list, tuple)) else [item])]
-        size = self._item_bytes + sum(len(one.json) for one in made)
+        items = [encoded_item(name, one) for one in (item if isinstance(item, (list, tuple)) else [item])]
+        size = self._item_bytes + sum(len(one.json) for one in items)
         if size > MAX_ITEM_BYTES:
             raise ValueError(f"the items of a page may have {MAX_ITEM_BYTES:,} bytes")
         self._item_bytes = size
-        self._items += made
+        self._items += items
         return _DONE
 
     @checked

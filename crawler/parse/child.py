@@ -402,10 +402,10 @@ class DocumentOffloader:
         now, began = asyncio.get_running_loop().time(), time.thread_time()
         if self._inline.is_heavy(domain, now):
             return None
-        found = read_if_small(document, limits)
+        parsed = read_if_small(document, limits)
         took_s = min(time.thread_time() - began, INLINE_HEAVY_S)  # the first page also imports the parser
         self._inline.spend(domain, took_s, now)
-        return found
+        return parsed
 
     async def read(self, document: Document, limits: ParseLimits, exchange: Exchange) -> ParsedDocument:
         """The contents of `document` with the body of `exchange`: none if it exceeds the limits on time or memory, which is

@@ -300,10 +300,10 @@ class _Source:
 
     def _in_markup(self, field: FieldRule) -> list[Any]:
         """The objects of the markup from which `field` is."""
-        key = bool(field.microdata), field.type in NUMBERS
+        is_microdata, is_number = key = bool(field.microdata), field.type in NUMBERS
         if key not in self._markup:
-            read = partial(structured.microdata_of, base=self.base) if field.microdata else structured.rdfa_of
-            self._markup[key] = read(self.document, split_digits=field.type in NUMBERS)
+            read = partial(structured.microdata_of, base=self.base) if is_microdata else structured.rdfa_of
+            self._markup[key] = read(self.document, split_digits=is_number)
         return self._markup[key]
 
     def items_of(self, rule: ExtractRule) -> Iterator[dict[str, Any] | _Rejected]:

@@ -93,15 +93,15 @@ def traits_of(body: bytes, url: str, named: Set[bytes]) -> frozenset[int]:
     body = body[:INLINE_TREE].translate(None, _DIGITS)
     tags = (part.partition(b">") for part in body.split(b"<script")[1:])
     inline = b"".join(rest.partition(b"</script")[0] for tag, _, rest in tags if b"json" not in tag)
-    found = {name.rpartition(b"/")[2] for name in _SCRIPT_FILE.findall(body)}
-    found |= {
+    names = {name.rpartition(b"/")[2] for name in _SCRIPT_FILE.findall(body)}
+    names |= {
         b":".join((place[1], *_WORD.findall(b"".join(_NAMES.findall(place[2])[:1]))[:1]))
         for place in _EMPTY_PLACE.finditer(body)
     }
-    found |= {b"()" + name for name in _CALL.findall(inline)}
-    found |= {word for word in _ASK_FOR_DATA if word in body}
+    names |= {b"()" + name for name in _CALL.findall(inline)}
+    names |= {word for word in _ASK_FOR_DATA if word in body}
     words = set(_WORD.findall(b" ".join((url.encode(), *_NAMES.findall(body)))))
-    return frozenset(map(_trait, found | {b"." + word for word in words & (named | quoted_words(inline))}))
+    return frozenset(map(_trait, names | {b"." + word for word in words & (named | quoted_words(inline))}))
 
 
 def quoted_words(script: bytes) -> set[bytes]:

@@ -216,10 +216,10 @@ def publication_date(document: Document, json_ld: Sequence[Any]) -> str | None:
 def _dates_of_articles(json_ld: Sequence[Any]) -> list[Any]:
     """The dates of publication of the articles in `json_ld`, or of what else the page is about."""
     tops = [one for one in _flat(_tops(json_ld)) if isinstance(one, dict)]
-    found = [one for top in tops for one in _flat([top, top.get("mainEntity")]) if isinstance(one, dict)]
-    kinds = [(one.get("datePublished"), _types(one.get("@type"))) for one in found]
-    articles = [date for date, types in kinds if any(kind.endswith(("Article", "Posting")) for kind in types)]
-    return articles or [date for date, types in kinds if "WebSite" not in types]
+    subjects = [one for top in tops for one in _flat([top, top.get("mainEntity")]) if isinstance(one, dict)]
+    dated = [(one.get("datePublished"), _types(one.get("@type"))) for one in subjects]
+    articles = [date for date, types in dated if any(kind.endswith(("Article", "Posting")) for kind in types)]
+    return articles or [date for date, types in dated if "WebSite" not in types]
 
 
 def _date_in(part: Element) -> str:

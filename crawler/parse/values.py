@@ -223,7 +223,7 @@ def _date(value: Any) -> str:
         raise NotOfType
     with suppress(ValueError, OverflowError, TypeError):
         if is_iso:
-            return date.fromisoformat(text).isoformat() if len(text) <= 10 else _checked(datetime.fromisoformat(text))
+            return date.fromisoformat(text).isoformat() if len(text) <= 10 else _in_iso(datetime.fromisoformat(text))
     with suppress(ValueError, OverflowError, KeyError):
         if found := _WRITTEN.fullmatch(text):
             return _written(found)
@@ -255,10 +255,10 @@ def _written(found: re.Match[str]) -> str:
     elif not found["minute"]:
         raise ValueError("not a time")
     at = time(hour, int(found["minute"] or 0), int(found["second"] or 0), tzinfo=_zone(found["zone"]))
-    return _checked(datetime.combine(day, at))
+    return _in_iso(datetime.combine(day, at))
 
 
-def _checked(at: datetime) -> str:
+def _in_iso(at: datetime) -> str:
     """Raises ValueError if no zone is so far from UTC."""
     if (offset := at.utcoffset()) is not None and not _FARTHEST_ZONES[0] <= offset <= _FARTHEST_ZONES[1]:
         raise ValueError("not the offset of a zone")
