@@ -454,12 +454,10 @@ def refresh(url: str | None, access: CrawlAccess, domain: str | None, match: str
         if url is not None:
             page = _page(url, settings)
             number = await refresh_page(store, keys, page.href, page.domain, clock.now_ms())
-            if not number:
-                folders = output_folders(access.settings, opened.name)
-                lines = (newest_line(folder, page.href, opened.name) for folder in folders)
-                last = next(filter(None, lines), {}).get("reason", "")
-                reason = _why_not_page(await lookup.url(page.href, page.domain), str(last)) if is_on else OFF
-            return number, page.domain, reason, is_on
+            if not number and is_on:
+                last = newest_line(output_folders(access.settings, opened.name), page.href, opened.name) or {}
+                reason = _why_not_page(await lookup.url(page.href, page.domain), str(last.get("reason", "")))
+            return number, page.domain, reason if is_on or number else OFF, is_on
         domains = [domain] if domain else {one async for one in domains_with_known_pages(store, keys)}
         if match is None:
             number = await refresh_domain(store, keys, domain or "", clock.now_ms())

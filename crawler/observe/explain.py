@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import chain
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
@@ -204,10 +203,9 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     status = await lookup.url(keyed.href, url.domain)
     if status.where == "unseen":
         status, keyed = await lookup.url(url.href, url.domain), url
-    lines = [line for folder in folders if (line := newest_line(folder, keyed.href, crawl.name)) is not None]
     now = await CrawlReader(store, crawl.keys).complete() if status.where in OPEN else None
-    failures = chain.from_iterable(record.recent_failures for record in now.replicas) if now else ()
-    tries = [failure for failure in failures if failure.url == keyed.href]
+    replicas = now.replicas if now else ()
+    tries = [failure for record in replicas for failure in record.recent_failures if failure.url == keyed.href]
     stats = crawl.keys.of(url.domain).stats
     (unfollowed,) = await store.send([command("HGET", stats, "drop:nofollow")])
     return Facts(
@@ -219,7 +217,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
         status=status,
         domain=await lookup.domain(url.domain),
         robots=await RobotsCache(store, frontier, settings.fetch.user_agent).load(url.origin, url.domain),
-        line=max(lines, key=lambda line: str(line.get("settled_at")), default=None),
+        line=newest_line(folders, keyed.href, crawl.name),
         rules=control.rules,
         searched=tuple(map(str, folders)),
         unfollowed=int(unfollowed or 0),

@@ -17,7 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -348,11 +348,13 @@ class _Written(msgspec.Struct):
     replica: str = ""
 
 
-def newest_line(folder: Path, url: str, crawl: str) -> dict[str, object] | None:
-    """The line of the canonical `url` that `crawl` settled last. None if there is none, or no such folder."""
+def newest_line(folders: Iterable[Path], url: str, crawl: str) -> dict[str, object] | None:
+    """The line of the canonical `url` in `folders` that `crawl` settled last, None if there is none. Folders may be
+    missing. Raises UserError for a line that cannot be read."""
     start = b'{"url":' + msgspec.json.encode(url) + b","
     decoder = msgspec.json.Decoder(dict[str, object])
-    found = ((path, line) for path in line_files(folder) for line in decoded_lines(path, decoder, start))
+    paths = chain.from_iterable(map(line_files, folders))
+    found = ((path, line) for path in paths for line in decoded_lines(path, decoder, start))
     lines = [line for path, line in found if not is_of_another(path, str(line.get("replica")), crawl)]
     return max(lines, key=lambda line: str(line.get("settled_at")), default=None)
 

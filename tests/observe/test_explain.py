@@ -248,8 +248,10 @@ def test_markup_in_a_rule_is_shown_unchanged() -> None:
 
 
 def test_the_newest_line_of_a_url_is_found(tmp_path: Path) -> None:
-    """Given lines in several files, one of them still being written, then the newest whole line of the URL counts."""
-    (tmp_path / "a.pages.jsonl").write_bytes(
+    """Given lines in two folders, one of them still being written, then the newest whole line of the URL counts."""
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "a.pages.jsonl").write_bytes(
         b'{"url":"https://a.test/x","settled_at":"2026-01-01T00:00:00.000Z"}\n'
         b'{"url":"https://a.test/xy","settled_at":"2026-01-05T00:00:00.000Z"}\n'
     )
@@ -258,11 +260,11 @@ def test_the_newest_line_of_a_url_is_found(tmp_path: Path) -> None:
         b'{"url":"https://a.test/x","settled_at":"2026-01-02T00:00:00.000Z"}\n'
         b'{"url":"https://a.test/x","settled_at":"2026-01-0'
     )
-    found = newest_line(tmp_path, "https://a.test/x", "news")
+    found = newest_line([other, tmp_path], "https://a.test/x", "news")
     assert found is not None
     assert found["settled_at"] == "2026-01-02T00:00:00.000Z"
-    assert newest_line(tmp_path, "https://b.test/", "news") is None
-    assert newest_line(tmp_path / "nowhere", "https://a.test/x", "news") is None
+    assert newest_line([tmp_path], "https://b.test/", "news") is None
+    assert newest_line([tmp_path / "nowhere"], "https://a.test/x", "news") is None
 
 
 @pytest.mark.parametrize(("crawl", "day"), [("news", "1"), ("news-eu", "2"), ("eu", None)])
@@ -270,7 +272,7 @@ def test_lines_of_other_crawls_in_the_folder_are_left_out(tmp_path: Path, crawl:
     for day_of, name in (("1", "news-host-1_a-20260101-00001"), ("2", "news-eu-host-1_a-20260102-00001.pages")):
         line = {"url": "https://a.test/x", "settled_at": f"2026-01-0{day_of}", "replica": "host-1:a"}
         (tmp_path / f"{name}.pages.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
-    found = newest_line(tmp_path, "https://a.test/x", crawl)
+    found = newest_line([tmp_path], "https://a.test/x", crawl)
     assert (found and found["settled_at"]) == (day and f"2026-01-0{day}")
 
 

@@ -231,7 +231,7 @@ def test_the_files_of_a_killed_writer_are_read_by_all_commands(tmp_path: Path, c
     assert (judged.requests, judged.unread) == (len(urls), 0)
     # and so does the search of `crawler why`.
     last = max(durable, key=lambda url: int(url.rpartition("/")[2]))
-    line = newest_line(folder, last, settings(folder).crawl)
+    line = newest_line([folder], last, settings(folder).crawl)
     assert line is not None
     assert line["url"] == last
 
