@@ -88,19 +88,22 @@ class ItemsExported(msgspec.Struct, frozen=True):
     left_open: tuple[Path, ...]
 
 
-class _Line(msgspec.Struct):
+class _Visit(msgspec.Struct):
     url: str
     settled_at: IsoTime | None = None  # null in lines from archives
     fetched_at: IsoTime | None = None
     visit: str | None = None
-    items: dict[str, list[msgspec.Raw] | None] | None = None  # other programs write null for missing data sets, too
-    rejected: list[str] | None = None
-    rejected_items: dict[str, list[RejectedLine] | None] | None = None
 
     @property
     def at(self) -> str:
         """When the page was settled, or fetched if that is unknown."""
         return self.settled_at or self.fetched_at or ""
+
+
+class _Line(_Visit):
+    items: dict[str, list[msgspec.Raw] | None] | None = None  # other programs write null for missing data sets, too
+    rejected: list[str] | None = None
+    rejected_items: dict[str, list[RejectedLine] | None] | None = None
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -456,14 +459,10 @@ _COLUMNS: dict[str, Kind] = {
 }
 
 
-class _ChangeLine(msgspec.Struct):
-    url: str
-    settled_at: IsoTime | None = None
-    fetched_at: IsoTime | None = None
+class _ChangeLine(_Visit):
     status: int | None = None
     digest: str | None = None
     warc: Place | None = None
-    visit: str | None = None
     previous_visit: str | None = None
 
 
@@ -508,20 +507,21 @@ def _changes(paths: Sequence[Path], since: str) -> Iterator[FoundItem]:
     """The changes in the lines in `paths` since `since`, a time as in the lines. Raises UserError if no line says what a
     visit has found."""
     files = line_files_among(paths)
-    visits = (line for path in files for line in decoded_lines(path, _change_decoder) if line.visit is not None)
+
+    def visits() -> Iterator[_ChangeLine]:
+        return (line for path in files for line in decoded_lines(path, _change_decoder) if line.visit is not None)
+
     has_visits, gone = False, set[int]()  # hashes of URLs and times of visits that found them gone
-    for line in visits:
+    for line in visits():
         has_visits = True
         if line.visit == "gone":
             gone.add(hash((line.url, line.fetched_at)))
     if not has_visits:
         raise UserError(f"no line in {', '.join(map(str, paths))} says what a visit has found: that needs [recrawl]")
-    for path in files:
-        for line in decoded_lines(path, _change_decoder):
-            was_gone = line.visit == "gone" and hash((line.url, line.previous_visit)) in gone
-            at = line.settled_at or line.fetched_at or ""
-            if line.visit in CHANGES and at >= since and not was_gone:
-                row = msgspec.structs.asdict(line)
-                row |= place_columns(row.pop("warc"))
-                whole = msgspec.json.encode({name: row[name] for name in _COLUMNS})
-                yield FoundItem(line.url, whole, at)
+    for line in visits():
+        was_gone = line.visit == "gone" and hash((line.url, line.previous_visit)) in gone
+        if line.visit in CHANGES and line.at >= since and not was_gone:
+            row = msgspec.structs.asdict(line)
+            row |= place_columns(row.pop("warc"))
+            whole = msgspec.json.encode({name: row[name] for name in _COLUMNS})
+            yield FoundItem(line.url, whole, line.at)
