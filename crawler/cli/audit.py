@@ -76,8 +76,8 @@ def audit(
     options |= {"fetch": {"user_agent": user_agent}} if user_agent else {}
     only = one_crawl(folders, crawl)
     if not settings:
-        written_by = {name for folder in folders for name in crawls_in(folder)}
-        settings = kept_settings(folders, only or next(iter(written_by), "*"))
+        crawls = set[str]().union(*map(crawls_in, folders))
+        settings = kept_settings(folders, only or next(iter(crawls), "*"))
     given = load(settings, options)
     applied = given.crawl
     uses = frozenset(purpose or map(str, applied.politeness.purpose))

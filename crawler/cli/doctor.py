@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
@@ -124,7 +124,7 @@ async def examine(settings: Settings) -> list[Finding]:
             if not nodes:
                 findings += standby(await store.info("replication"), await store.setting("min-replicas-to-write"))
             findings.append(queues(await store.setting("zset-max-listpack-value")))
-            findings.append(await clock(store.time_ms, time.time))
+            findings.append(await clock(store))
             findings.append(await round_trip(store))
             if nodes:
                 findings += [*named_nodes(await store.silent_hosts()), *compare(nodes, settings.frontier.replicas_ack)]
@@ -362,9 +362,9 @@ def queues(longest: str | None) -> Finding:
     )
 
 
-async def clock(server_ms: Callable[[], Awaitable[float]], wall: Callable[[], float]) -> Finding:
+async def clock(store: RedisStore) -> Finding:
     """Check the local clock. Replicas use the server's clock; a wrong local one only affects logs and archives."""
-    offset_s = wall() - await server_ms() / 1000
+    offset_s = time.time() - await store.time_ms() / 1000
     return _judge(
         "clock",
         "good" if abs(offset_s) <= CLOCK_OFF_S else "doubtful",

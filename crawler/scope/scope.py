@@ -251,8 +251,7 @@ class RecentUrls:
 
     def add(self, *links: Entry) -> None:
         for link in links:
-            marked = _marked(link)
-            if marked:
+            if marked := _marked(link):
                 self._young_marked.add(marked)
             if not marked or link.mode == "new":
                 self._young.add(link.url)

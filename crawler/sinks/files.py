@@ -177,11 +177,11 @@ def scratch_file(target: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def scratch_folder(outer: Path, name: str) -> Iterator[Path]:
+def scratch_folder(outer: Path, prefix: str) -> Iterator[Path]:
     """Yield a new folder in `outer`. It is locked, and removed at the end of the block. Raises OSError."""
     suffix = f".{os.getpid()}.peercrawl.tmp"
-    with tempfile.TemporaryDirectory(prefix=name, suffix=suffix, dir=outer) as made, locked(Path(made)):
-        yield Path(made)
+    with tempfile.TemporaryDirectory(prefix=prefix, suffix=suffix, dir=outer) as folder, locked(Path(folder)):
+        yield Path(folder)
 
 
 def remove_left_over(folder: Path) -> None:
