@@ -355,7 +355,7 @@ def _embedded(page: bytes, codec: str, kinds: frozenset[str]) -> list[str]:
     """The URLs of images and media, and those in JSON-LD, which few crawls follow."""
     found: list[str] = []
     # Without an end, each of many tags would be read to the end of the page.
-    for script, content, media in _EMBEDDING.findall(page[: page.rfind(b">") + 1]):
+    for script, content, media in _EMBEDDING.findall(page, 0, page.rfind(b">") + 1):
         if b"ld+json" in script and "json-ld" in kinds:
             found += _urls_of_json(content)
         elif media:
