@@ -399,7 +399,7 @@ class Handle:
         return self._able().download(wanted)
 
     def _able(self) -> Requests:
-        """What makes requests. Raises RuntimeError in a thread, and in another event loop."""
+        """What makes requests. Raises RuntimeError in a thread and in another event loop, and Refused without a crawl."""
         check_loop(self._loop)
         if self._requests is None:
             raise Refused("offline", "requests are made in a crawl only")

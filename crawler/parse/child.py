@@ -357,8 +357,8 @@ StandIn = Callable[[], AbstractAsyncContextManager[None]]
 
 
 class DocumentOffloader:
-    """Reads large documents. The caller waits in a block of `stand_in`, unless too much is waiting already. Bodies above
-    `LARGE` wait in files in `folder`, or in memory if it is None."""
+    """Reads large documents. The caller waits in a block of `stand_in`, unless too much is waiting already. Bodies of
+    `LARGE` and more wait in files in `folder`, or in memory if it is None."""
 
     def __init__(
         self,
