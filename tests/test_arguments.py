@@ -102,7 +102,7 @@ class Call(NamedTuple):
     def takes(self, value: object) -> bool:
         """Whether its type says so."""
         words = set(re.findall(r"\w+", self.hint))
-        if words & {"Linked"}:
+        if "Linked" in words:
             words |= {"str", "None"}
         return bool(words & ANY) or not words.isdisjoint(WORDS.get(type(value), "").split())
 
@@ -115,7 +115,7 @@ def calls() -> Iterator[Call]:
             if inspect.isfunction(member) and (is_init or not name.startswith("_")) and name not in INTERNAL:
                 functions.append((cls, member))
     for of, function in functions:
-        for one in list(inspect.signature(function).parameters.values()):
+        for one in inspect.signature(function).parameters.values():
             hint = str(one.annotation)
             if "RequestOptions" in hint:
                 for option, written in RequestOptions.__annotations__.items():

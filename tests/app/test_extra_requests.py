@@ -292,6 +292,27 @@ def test_a_download_is_a_file_once_for_each_content(site: Site, settings: dict[s
     assert site.times("/image/0.png") == 1
 
 
+def crawl_by_two_replicas(
+    folder: Path, app: str, hosts: list[str], pages: list[str], delay: float, handlers: dict[str, int]
+) -> Site:
+    """The site, after `pages` of its `hosts` were crawled, and politely. `app`: the code of a router."""
+    (folder / "app.py").write_text(app)
+    (folder / "seeds.txt").write_text("\n".join(pages))
+    with Site(shop) as site:
+        tables = {
+            "fetch": {"host_map": site.host_map(*hosts)},
+            "politeness": {"delay": delay},
+            "handlers": {"app": "app:router", **handlers},
+        }
+        (folder / "crawl.toml").write_text(toml(tables))
+        words = [*CRAWLER, "crawl", "-f", "seeds.txt", "--settings", "crawl.toml", "--replicas", "2"]
+        done = Running(words, folder, "crawl", {}).wait(300)
+    assert done.code == 0, done.err
+    found = audit(read_archive(folder / "crawl-out"), Rules(DelayPolicy(delay), None, "peercrawl"))
+    assert found.breaches == []
+    return site
+
+
 @pytest.mark.long
 def test_pages_of_two_replicas_that_request_each_others_sites_do_not_wait_for_each_other(tmp_path: Path) -> None:
     """More pages than may be handled at a time, so most of the requested sites have pages that wait for that."""
@@ -306,23 +327,11 @@ async def page(page: ParsedPage, crawl: Handle) -> None:
     await crawl.push("sums", {"url": page.url, "sum": sum(answer.json()["price"] for answer in answers)})
 """
     hosts = [f"s{number}.test" for number in range(16)]
-    (tmp_path / "app.py").write_text(app)
-    (tmp_path / "seeds.txt").write_text("".join(f"http://{host}/product/{n}\n" for host in hosts for n in range(2)))
-    with Site(shop) as site:
-        tables = {
-            "fetch": {"host_map": site.host_map(*hosts)},
-            "politeness": {"delay": 0.05},
-            "handlers": {"app": "app:router", "concurrency": 3, "timeout": 90},
-        }
-        (tmp_path / "crawl.toml").write_text(toml(tables))
-        words = [*CRAWLER, "crawl", "-f", "seeds.txt", "--settings", "crawl.toml", "--replicas", "2"]
-        done = Running(words, tmp_path, "crawl", {}).wait(300)
-    assert done.code == 0, done.err
+    pages = [f"http://{host}/product/{number}" for host in hosts for number in range(2)]
+    crawl_by_two_replicas(tmp_path, app, hosts, pages, 0.05, {"concurrency": 3, "timeout": 90})
     items = [item for line in lines_in(tmp_path / "crawl-out") for item in line["items"]["sums"]]
-    assert sorted(item["url"] for item in items) == sorted((tmp_path / "seeds.txt").read_text().split())
+    assert sorted(item["url"] for item in items) == sorted(pages)
     assert {item["sum"] for item in items} == {6}
-    found = audit(read_archive(tmp_path / "crawl-out"), Rules(DelayPolicy(0.05), None, "peercrawl"))
-    assert found.breaches == []
 
 
 @pytest.mark.long
@@ -340,25 +349,12 @@ async def page(page: ParsedPage, crawl: Handle) -> None:
         await asyncio.gather(*(crawl.fetch(f"http://s{number}.test/api/{turn}") for number in range(8)))
 """
     hosts = ["many.test", *(f"s{number}.test" for number in range(8))]
-    (tmp_path / "app.py").write_text(app)
     pages = [f"http://{host}/product/{number}" for host in hosts for number in range(40)]
-    (tmp_path / "seeds.txt").write_text("\n".join(pages))
-    with Site(shop) as site:
-        tables = {
-            "fetch": {"host_map": site.host_map(*hosts)},
-            "politeness": {"delay": 0.1},
-            "handlers": {"app": "app:router", "timeout": 300},
-        }
-        (tmp_path / "crawl.toml").write_text(toml(tables))
-        words = [*CRAWLER, "crawl", "-f", "seeds.txt", "--settings", "crawl.toml", "--replicas", "2"]
-        done = Running(words, tmp_path, "crawl", {}).wait(600)
-    assert done.code == 0, done.err
+    site = crawl_by_two_replicas(tmp_path, app, hosts, pages, 0.1, {"timeout": 300})
     for host in hosts[1:]:
         asked = "".join(request.path[1] for request, _ in site.answered if request.host == host)
         meanwhile = asked[: asked.rindex("a")].split("a", 10)[-1]  # without the first ten: the sites begin one by one
         assert meanwhile.count("p") >= 6, (host, asked)
-    found = audit(read_archive(tmp_path / "crawl-out"), Rules(DelayPolicy(0.1), None, "peercrawl"))
-    assert found.breaches == []
 
 
 @pytest.mark.long

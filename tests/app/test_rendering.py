@@ -200,12 +200,9 @@ def test_lists_are_found_that_look_like_the_other_pages_of_a_site(
             return Reply(json.dumps([f"{name[5:]}-{place}" for place in range(9)]))
         if kind == "thing":
             return f"<title>{name}</title><p>A thing, {name}."
-        known = kind in (*KINDS, "list")
-        return (
-            f"<title>{request.path}</title><p>{f'{name} of {kind} ' * 90}<script src=/site.js></script>"
-            if known
-            else None
-        )
+        if kind not in (*KINDS, "list"):
+            return None
+        return f"<title>{request.path}</title><p>{f'{name} of {kind} ' * 90}<script src=/site.js></script>"
 
     with Site(alike) as site:
         settings["fetch"] |= {"host_map": site.host_map("shop.test"), "ports": [site.port]}

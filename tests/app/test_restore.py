@@ -26,7 +26,7 @@ from frontier.reshard import Reshard
 from frontier.scripts import Call, Reply
 from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore, Store
-from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, reshard_crawl
+from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, make_frontier, reshard_crawl
 
 
 class CutStore(CountingStore):
@@ -54,17 +54,21 @@ def write_line(path: Path, at_s: float, **fields: object) -> None:
     os.utime(path, (at_s + 5, at_s + 5))
 
 
+async def queue_urls(store: Store, crawl_name: str, urls: Sequence[str]) -> tuple[Crawl, Frontier, ManualTime]:
+    """A new crawl with `urls` of a.test in its queue, in this order."""
+    crawl, time = await create_crawl(store, crawl_name, 2, b"{}"), ManualTime()
+    frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=1))
+    await frontier.push([Entry(url, "a.test", priority=-number) for number, url in enumerate(urls)])
+    return crawl, frontier, time
+
+
 async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
-    time = ManualTime()
-    clock = ServerClock(time, time.read_ms)
-    await clock.refresh()
-    crawl = await create_crawl(store, crawl_name, 1, b"{}")
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(batch=1), crawl.fingerprint_key)
     urls = [f"https://a.test/{name}" for name in ("in-flight", "queued", "left", "without-links")]
     # Given a state in which one URL is in flight and others are queued,
-    await frontier.push([Entry(url, "a.test", priority=-number) for number, url in enumerate(urls)])
+    crawl, frontier, _ = await queue_urls(store, crawl_name, urls)
+    clock = frontier._clock
     await lease_one(frontier)
     # and lines of pages that were settled afterwards, one of them found afterwards, too,
     at_s = int(clock.now_ms() / 1000) + 10
@@ -97,13 +101,9 @@ async def test_what_ended_replicas_had_settled_is_settled_again_if_redis_has_for
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
     """As far as it was settled after all that Redis knows: what was settled before may be queued again on purpose."""
-    time = ManualTime()
-    clock = ServerClock(time, time.read_ms)
-    await clock.refresh()
-    crawl = await create_crawl(store, crawl_name, 2, b"{}")
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(batch=1), crawl.fingerprint_key)
     urls = [f"https://a.test/{name}" for name in ("settled", "again", "forgotten", "unfinished")]
-    await frontier.push([Entry(url, "a.test", priority=-number) for number, url in enumerate(urls)])
+    crawl, frontier, time = await queue_urls(store, crawl_name, urls)
+    clock = frontier._clock
     at_s = clock.now_ms() / 1000
     for number, (url, after_s) in enumerate(zip(urls, (0, -5, 3, 4), strict=True)):
         path = tmp_path / f"{crawl_name}-r1-{number}.pages.jsonl{'.open' if number == 3 else ''}"

@@ -252,7 +252,6 @@ async def test_a_failover_with_consent_shows_the_new_run_before_it_carries_out_a
         while True:
             await clustered.send([command("INCR", key)])
             assert clustered.run_of(key) == first
-
     assert clustered.runs() != runs
     before = int(cluster.replicas[0].ask("GET", key) or 0)  # type: ignore[call-overload]
     ends_by = time.monotonic() + 180
