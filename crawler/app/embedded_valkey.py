@@ -250,6 +250,7 @@ class EmbeddedValkey:
     async def _start_watcher(self) -> asyncio.subprocess.Process:
         """Start what stops the server if all its users are killed. It waits for `start.lock`, which this process has."""
         assert self._users is not None
+        (self.data_dir / "watch.lock").touch()
         inode = os.fstat(self._users.fileno()).st_ino
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-S", valkey_watcher.__file__, str(self.data_dir), str(self.socket), str(inode)),
@@ -304,6 +305,9 @@ class EmbeddedValkey:
                     while self.socket.exists():
                         await asyncio.sleep(0.01)
         self._kill()
+        # A server that ends still writes to its log, which would be created again in a folder that is removed now.
+        with contextlib.suppress(FileNotFoundError, DataDirError), (self.data_dir / "server.lock").open("rb+") as lock:
+            await self._end_server(lock)
 
 
 @contextlib.asynccontextmanager

@@ -24,7 +24,7 @@ def watch(folder: Path, at: str, inode: int) -> None:
     """Return when the server has ended, or at once if the locks are no longer those of its users."""
     with contextlib.ExitStack() as stack:
         watching, start, server, users = (
-            stack.enter_context((folder / f"{name}.lock").open("rb+" if name != "watch" else "ab"))
+            stack.enter_context((folder / f"{name}.lock").open("rb+"))  # creates none in a folder that is being removed
             for name in ("watch", "start", "server", "users")
         )
         if os.fstat(users.fileno()).st_ino != inode or not locked(watching):  # another one watches
