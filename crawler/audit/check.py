@@ -9,7 +9,6 @@
 | `unrested` | a domain was requested again before the Retry-After of its 429 or 503, up to `backoff_max`, had passed |
 | `refused` | with a purpose: a page was requested although a file of its site refuses this use, or kept although it does |
 | `forgotten` | a record, a line or an index names a URL of a domain that was forgotten (`crawler forget`) |
-| `signature` | a request had a signature that was not valid at that time, or none after the crawl had begun to sign |
 
 The delay of a domain is the longest of three: the configured one, and the Crawl-delay and the Request-rate of its archived
 robots.txt, each up to the cap. If there is no delay, a request is too close if `politeness.parallel` others were in flight
@@ -82,8 +81,8 @@ class Report(msgspec.Struct):
     """`closest`: domain -> shortest delay in seconds; `address_peaks`: address -> requests above what the rate alone
     allows. `unasked`: origins with requests that were not checked against their robots.txt, because it is not in the folder
     or was unreachable (`Timeline.unasked`). `unread`: records that could not be read, and files that could not be read to
-    the end. `signed`: requests whose signatures were checked. `broken`: those files, each with the reason; `with_unread`:
-    the files with unread records, each with how many and why."""
+    the end. `broken`: those files, each with the reason; `with_unread`: the files with unread records, each with how many
+    and why."""
 
     files: int
     requests: int
@@ -96,7 +95,6 @@ class Report(msgspec.Struct):
     counts: dict[str, int]
     breaches: list[Breach]
     unread: int = 0
-    signed: int = 0
     broken: dict[str, str] = {}
     with_unread: dict[str, str] = {}
 
@@ -135,8 +133,6 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     for domain, url in named.items() if archive.forgotten else ():
         if forgotten_mark(domain) in archive.forgotten:
             breaches.append(Breach("forgotten", url, 0.0, f"{domain} was forgotten"))
-    bad_ones = archive.signatures.bad + archive.signatures.unsigned
-    breaches += [Breach("signature", bad.url, bad.at, bad.problem) for bad in bad_ones]
     rules_checked = (
         "too_close",
         "render_parallel",
@@ -145,7 +141,6 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         "unrested",
         "refused",
         "forgotten",
-        "signature",
     )
     counts = dict.fromkeys(rules_checked, 0)
     for breach in breaches:
@@ -162,7 +157,6 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         counts=counts,
         breaches=breaches,
         unread=sum(one.count for one in archive.unread.values()) + len(archive.broken),
-        signed=archive.signatures.checked,
         broken={str(path): reason for path, reason in archive.broken.items()},
         with_unread={str(path): str(unread) for path, unread in archive.unread.items()},
     )

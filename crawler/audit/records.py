@@ -1,24 +1,16 @@
-"""Reads the requests of a crawl from the WARC files and JSON lines in its output folder, and checks their signatures.
-
-Each request of a replica that signs must have a signature that was valid when it was sent. The keys are those in the
-warcinfo record of the same file, which a replica with `[identity] keys` writes. After the first signed request of a crawl,
-all have to be signed: sites cannot tell requests of a replica without keys from forged ones. The packages for signatures
-are optional, and imported only if a file has keys.
-"""
+"""Reads the requests of a crawl from the WARC files and JSON lines in its output folder."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
 from crawler.http_head import Head
-from crawler.identity.published import KEY_SET_FIELD
 from crawler.page import content_coding
 from crawler.sinks.cdxj import index_path
 from crawler.sinks.compression import READ_SUFFIXES
@@ -44,87 +36,11 @@ from politeness.rate_limit import network_of
 from politeness.robots_syntax import MAX_BODY
 from politeness.usage import NO_USAGE, Usage
 
-if TYPE_CHECKING:
-    from crawler.identity.web_bot_auth import Keys
-
-
 _RESPONSES = WarcRecordType.response | WarcRecordType.revisit
-WANTED = _RESPONSES | WarcRecordType.warcinfo | WarcRecordType.request | WarcRecordType.metadata
+WANTED = _RESPONSES | WarcRecordType.warcinfo | WarcRecordType.metadata
 UNKNOWN_ADDRESS = ""
-LONGEST_HEAD = 65_536  # bytes of a request that are read to check its signature
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
 """Redirects of a robots.txt are followed unchanged, including tracking parameters."""
-
-
-class BadSignature(msgspec.Struct, frozen=True):
-    """The request to `url` at `at` (seconds since 1970) with a signature that does not hold, or none."""
-
-    url: str
-    at: float
-    problem: str
-
-
-class Signatures:
-    """The signatures of an archive. `checked`: how many requests were sent with keys; `bad`: what is wrong with them."""
-
-    def __init__(self) -> None:
-        self.checked = 0
-        self.bad: list[BadSignature] = []
-        self._since = math.inf
-        self._without_keys: list[tuple[str, float]] = []
-        self._keys: Keys | None = None
-        self._unusable = ""
-        self._nonces: set[str] = set()
-
-    @property
-    def is_checking(self) -> bool:
-        """Whether the replica that wrote the current file has signed its requests."""
-        return self._keys is not None
-
-    @property
-    def unsigned(self) -> list[BadSignature]:
-        """The requests of replicas without keys after the first request of one that signs."""
-        problem = "not signed, although the crawl signed its requests before"
-        return [BadSignature(url, at, problem) for url, at in self._without_keys if at > self._since]
-
-    def read_keys(self, key_sets: Iterable[str]) -> None:
-        """Remember the key sets of a warcinfo record for the rest of the file. Raises UserError if packages are
-        missing."""
-        bodies = [key_set.encode() for key_set in key_sets]
-        self._keys, self._unusable = None, ""
-        if not bodies:
-            return
-        # These need optional packages.
-        from crawler.identity.web_bot_auth import NotValid, read_key_set  # noqa: PLC0415
-
-        self._keys = {}
-        try:
-            for body in bodies:
-                self._keys = {**self._keys, **read_key_set(body)}
-        except NotValid as error:
-            self._unusable = str(error)
-
-    def note_unsigned(self, url: str, at: float) -> None:
-        self._without_keys.append((url, at))
-
-    def check(self, url: str, at: float, request: bytes) -> None:
-        """Check the signature of `request`, as it was sent to `url` at `at`, in seconds since 1970."""
-        # As above.
-        from crawler.identity.web_bot_auth import NotValid, check_request  # noqa: PLC0415
-
-        self.checked += 1
-        self._since = min(self._since, at)
-        if self._unusable:
-            self.bad.append(BadSignature(url, at, self._unusable))
-            return
-        try:
-            nonce = check_request(request, self._keys or {}, at)
-        except NotValid as error:
-            self.bad.append(BadSignature(url, at, str(error)))
-            return
-        if nonce in self._nonces:
-            self.bad.append(BadSignature(url, at, "another request has the same nonce"))
-        self._nonces.add(nonce)
 
 
 _OF_BROWSERS = frozenset({"script", "stylesheet", "xhr", "frame", "image", "font"})
@@ -182,7 +98,7 @@ class ArchivedRequests:
     """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
     `unread`: the records and lines that could not be read, by file. `broken`: the files that could not be read to the end,
     each with the reason. `forgotten`: the marks of domains that were forgotten (`crawler forget`); `named`: a URL of
-    each domain in lines and indexes. `signatures`: of the requests in files whose replica has signed."""
+    each domain in lines and indexes."""
 
     def __init__(self, usage: bool = False) -> None:
         self.requests: list[Request] = []
@@ -192,7 +108,6 @@ class ArchivedRequests:
         self.broken: dict[Path, str] = {}
         self.forgotten: set[str] = set()
         self.named: dict[str, str] = {}
-        self.signatures = Signatures()
         self._reads_usage = usage
         self._bodies: dict[str, bytes] = {}  # of robots.txt files, because revisit records have none
         self._targets: set[str] = set()  # to which robots.txt files redirect, because their bodies are needed as well
@@ -202,7 +117,7 @@ class ArchivedRequests:
         self.requests = [request for path in paths for request in self._read_warc(path)]
         if any(request.url in self._targets and request.url not in self._kept for request in self.requests):
             # The target of a robots.txt redirect was read before the redirect.
-            self.unread, self.broken, self.signatures = {}, {}, Signatures()
+            self.unread, self.broken = {}, {}
             self.requests = [request for path in paths for request in self._read_warc(path)]
 
     def _read_warc(self, path: Path) -> Iterator[Request]:
@@ -229,19 +144,9 @@ class ArchivedRequests:
             if record.record_type == WarcRecordType.warcinfo:
                 fields = record.reader.read(MAX_DECODED)
                 self.user_agents.update(_values(fields, "http-header-user-agent"))
-                self.signatures.read_keys(_values(fields, KEY_SET_FIELD))
-                return None
-            if record.record_type == WarcRecordType.request:
-                url, start = target_of(record), record.headers.get("WARC-Date") or ""
-                if self.signatures.is_checking:
-                    self.signatures.check(url, _seconds(start), record.reader.read(LONGEST_HEAD))
-                else:
-                    self.signatures.note_unsigned(url, _seconds(start))
                 return None
             read = read_head(record)
             return self._request(record, *read) if read is not None else None
-        except UserError:
-            raise  # a package for signatures is missing
         except Exception as error:  # records contain what sites sent
             self.unread.setdefault(path, Unread()).add(f"at byte {record.stream_pos:,}", error)
             return None

@@ -58,10 +58,9 @@ def audit(
     """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken, and 2 if
     a file could not be read to its end, or has pages without a JSON line.
 
-    Rules: the delay of each domain, the rate of each address, robots.txt as archived, Retry-After, the signatures of a
-    crawl that signs its requests, and nothing of domains that were forgotten (`crawler forget`); with a purpose, also what
-    owners say about the use of their pages. Name all folders of a crawl: a domain that moved from one replica to another is
-    then judged across them.
+    Rules: the delay of each domain, the rate of each address, robots.txt as archived, Retry-After, and nothing of domains
+    that were forgotten (`crawler forget`); with a purpose, also what owners say about the use of their pages. Name all
+    folders of a crawl: a domain that moved from one replica to another is then judged across them.
 
     The settings are those that the replicas of the crawl have written down in one of the folders (`CRAWL.settings.toml`),
     unless a settings file or an option says otherwise. Delays that `crawler delay` has set, and those before a change of
@@ -125,10 +124,6 @@ def _render(found: Report, delay: str, is_own: bool = True) -> RenderableType:
     if found.unasked:
         seen += f"; the robots.txt of {count_of(found.unasked, 'origin')} is missing or was unreachable; "
         seen += "requests there were not checked against it"
-    if found.signed:
-        seen += f"; {count_of(found.signed, 'signature')} checked"
-        if (others := found.requests - found.signed) > 0:
-            seen += f", {count_of(others, 'request')} without one (not signed, or not in a WARC file)"
     if found.unread:
         seen += f"; {count_of(found.unread, 'record')} could not be read"
     seen += f". Checked against a delay of {delay}; change it with --delay or --settings."

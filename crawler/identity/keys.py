@@ -11,15 +11,15 @@ import hashlib
 import os
 import stat
 import tempfile
-from base64 import b64decode, b64encode, urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Sequence
 from pathlib import Path
 
 from crawler.errors import UserError
 
 try:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
@@ -29,8 +29,6 @@ try:
     )
 except ImportError as error:
     raise UserError("an identity needs the package cryptography: pip install 'peercrawl[identity]'") from error
-
-PublicKey = Ed25519PublicKey
 
 PUBLISHED_KEYS = frozenset({"poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"})
 """Thumbprints of keys whose private part everyone knows: test-key-ed25519 of RFC 9421 B.1.4, which many examples use."""
@@ -138,21 +136,6 @@ def read_key(path: Path) -> SigningKey:
             f"{path} has the example key of RFC 9421, which everyone has: `crawler identity init` makes one"
         )
     return key
-
-
-def public_key(x: str) -> PublicKey:
-    """Return the key whose public part is `x` in base64url. Raises ValueError if there is none."""
-    raw = b64decode(x + "=" * (-len(x) % 4), altchars=b"-_", validate=True)
-    return Ed25519PublicKey.from_public_bytes(raw)
-
-
-def fits(signature: str, message: bytes, key: PublicKey) -> bool:
-    """Whether `key` made the `signature` of `message`, which is in base64."""
-    try:
-        key.verify(b64decode(signature), message)
-    except (InvalidSignature, ValueError):
-        return False
-    return True
 
 
 def thumbprint(x: str) -> str:

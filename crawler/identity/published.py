@@ -6,7 +6,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 KEY_SET_FIELD = "http-message-signatures-directory"
-"""The field of a warcinfo record with the public keys of the replica. An audit checks signatures with them."""
+"""The field of a warcinfo record with the public keys of the replica."""
 
 LONGEST_VALIDITY_S = 86_400
 """Seconds for which a signature may be valid: the draft recommends that it expires within 24 hours."""

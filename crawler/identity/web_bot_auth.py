@@ -10,52 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 import msgspec
 
-from crawler.errors import UserError
-from crawler.http_head import HEAD_END, parse_head
-from crawler.identity.keys import PublicKey, SigningKey, base64, fits, public_key, thumbprint
+from crawler.identity.keys import SigningKey, base64
 
 TAG, DIRECTORY_TAG = "web-bot-auth", "http-message-signatures-directory"
 MEDIA_TYPE = "application/http-message-signatures-directory+json"
 LABEL = "sig1"
 NONCE_BYTES = 18
-
-CLOCK_SKEW_S = 5
-"""Seconds by which the clock of the signer may be ahead."""
-
-Keys = Mapping[str, PublicKey]
-"""The keys of a replica by their thumbprints."""
-
-_FIELDS = tuple(
-    re.compile(rf"{LABEL}={value}")
-    for value in (
-        r'"([^"]*)"',
-        rf'(\([^)]*\);created=(\d{{1,12}});expires=(\d{{1,12}});nonce="([^"]*)";keyid="([^"]*)";alg="ed25519";tag="{TAG}")',
-        r":([A-Za-z0-9+/=]*):",
-    )
-)
-"""Signature-Agent, Signature-Input and Signature as `RequestSigner` writes them."""
-
-_REQUEST_LINE = re.compile(r"([A-Z]+) (?:https?://[^/? ]+)?(/?[^ ]*) HTTP/")
-"""The target is an absolute URL in a request to a proxy (RFC 9112 3.2.2)."""
-
-
-class NotValid(UserError):
-    """Raised for a request with a signature that does not hold, or with none."""
-
-
-class _PublicKey(msgspec.Struct):
-    x: str
-
-
-class _KeySet(msgspec.Struct):
-    keys: list[_PublicKey]
-
 
 # signing
 
@@ -93,43 +58,6 @@ def _covered(method: str, host: str, target: str, directory: str, parameters: st
         f'"@method": {method}\n"@authority": {host}\n"@path": {target.partition("?")[0] or "/"}\n'
         f'"signature-agent";key="{LABEL}": "{directory}"\n"@signature-params": {parameters}'
     ).encode()
-
-
-# checking a request
-
-
-def check_request(sent: bytes, keys: Keys, now: float) -> str:
-    """Check a request that `RequestSigner` has signed, as it was `sent` at `now` (seconds since 1970). Returns the nonce.
-    Raises NotValid."""
-    head = parse_head(HEAD_END.split(sent, 1)[0] + b"\n")
-    names = (b"signature-agent", b"signature-input", b"signature")
-    found = [pattern.fullmatch(head.get_list(name)) for pattern, name in zip(_FIELDS, names, strict=True)]
-    agent, inputs, value = found
-    first = _REQUEST_LINE.match(sent.decode("latin-1"))
-    if agent is None or inputs is None or value is None or first is None:
-        raise NotValid("the request is not signed")
-    parameters, created, expires, nonce, key_id = inputs.groups()
-    if int(created) > now + CLOCK_SKEW_S:
-        raise NotValid(
-            f"the signature was created {int(created) - now:.0f} s in the future: check the clock of the signer"
-        )
-    if int(expires) <= now:
-        raise NotValid(f"the signature expired {now - int(expires):.0f} s ago")
-    if key_id not in keys:
-        raise NotValid(f"the key {key_id} is not in the key set in the warcinfo record")
-    covered = _covered(first[1], head.get_list(b"host"), first[2] or "/", agent[1], parameters)
-    if not fits(value[1], covered, keys[key_id]):
-        raise NotValid("the signature does not fit the request: it was changed, or signed with another key")
-    return nonce
-
-
-def read_key_set(body: bytes) -> Keys:
-    """Return the keys in `body`, as `key_set` has written it into a warcinfo record. Raises NotValid."""
-    try:
-        entries = msgspec.json.decode(body, type=_KeySet).keys
-        return {thumbprint(entry.x): public_key(entry.x) for entry in entries}
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise NotValid(f"the key set in the warcinfo record cannot be read: {error}") from error
 
 
 # the directory
