@@ -376,8 +376,8 @@ class Frontier:
 
     async def old_shards(self, runs: Mapping[int, str]) -> dict[int, int]:
         """Those of the shards in `runs`, which were replaced by these, that came back in a state older than the last writes
-        reach, as from a snapshot: shard -> the time of the last lease that it knows, in server ms. They have been noticed
-        to be another run. Raises RedisAway."""
+        reach, as from a snapshot: shard -> the time of the last lease that it knows, in server ms, 0 for none. Raises
+        RedisAway."""
         shards = [shard for shard in runs if self._recent.safe_token(shard)]
         found = await self._store.send(
             [command("HMGET", self.keys.shards[one].owner, "run", "token", "tails") for one in shards]
@@ -387,7 +387,23 @@ class Frontier:
             # The last of the ranges of lost tokens begins with the last token that this run has found.
             has_noticed = (run or b"").decode() == runs[shard] and tails
             known[shard] = int(tails.split()[-1].partition(b"-")[0] if has_noticed else token or 0)
-        return {one: at for one, at in known.items() if at and self._recent.safe_token(one) > at}
+        lacks_last = await self._lack_last_settled(
+            [one for one in shards if self._recent.safe_token(one) <= known[one]]
+        )
+        return {one: at for one, at in known.items() if one in lacks_last or self._recent.safe_token(one) > at}
+
+    async def _lack_last_settled(self, shards: Sequence[int]) -> set[int]:
+        """Those of `shards` where the URL that was settled last before the last writes is not settled under its lease."""
+        urls = [url for shard in shards if (url := self._recent.safe_url(shard)) is not None]
+        calls = []
+        for url in urls:
+            keys = self.keys.shards[url.shard]
+            calls.append(command("HGET", keys.domain(url.domain), "token"))
+            calls.append(command("ZSCORE", keys.inflight(url.domain), url.entry.raw))
+            calls.append(command("ZSCORE", keys.lost, f"{url.token}\n{url.entry.raw}"))
+        replies = await ask(self._store, calls)
+        of_each = zip(urls, replies[::3], replies[1::3], replies[2::3], strict=True)
+        return {url.shard for url, token, leased, lost in of_each if lost or (leased and int(token or 0) == url.token)}
 
     def may_repeat(self, url: LeasedUrl) -> bool:
         """Whether a settlement under the lease of `url` may still turn out to have no effect. In any thread."""

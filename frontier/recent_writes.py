@@ -63,6 +63,7 @@ class RecentWrites:
         self._swept_ms = 0
         self._leases: Counter[tuple[int, int]] = Counter()  # shard and token -> settlements among the writes
         self._tokens: dict[int, int] = {}  # shard -> the last token of the leases that are not kept any more
+        self._settled: dict[int, LeasedUrl] = {}  # shard -> the last URL of the settlements that are not kept any more
         self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
         self._replaced: dict[int, str] = {}
         self._compared: Hashable = None  # the runs of which `_replaced` holds; None: it may be outdated
@@ -73,6 +74,10 @@ class RecentWrites:
     def safe_token(self, shard: int) -> int:
         """The last token of leases of `shard` before the last writes, 0 for none: a server without it has lost more."""
         return self._tokens.get(shard, 0)
+
+    def safe_url(self, shard: int) -> LeasedUrl | None:
+        """The URL of `shard` that was settled last before the last writes: a server where it is not has lost more."""
+        return self._settled.get(shard)
 
     def one_of_each(self, node_of: Callable[[int], str], if_lately: bool = False) -> Collection[int]:
         """A written shard of each node. `node_of`: shard -> node; `if_lately`: none if the servers keep all writes."""
@@ -122,6 +127,8 @@ class RecentWrites:
     def _drop(self, write: Write) -> None:
         if write.token:
             self._tokens[write.shard] = max(write.token, self._tokens.get(write.shard, 0))
+        if write.settlement is not None:
+            self._settled[write.shard] = write.settlement.leased[-1]
 
     def _count(self, write: Write, by: int) -> None:
         self._entries += by * len(write.entries)

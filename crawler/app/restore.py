@@ -124,8 +124,8 @@ class OldState:
 
     async def restore_ended(self) -> int:
         """Restore what replicas that have ended had settled later than all that Redis knows. No replica may run. Returns
-        the number of URLs. Raises RedisAway and UserError. A page of the group that was just being settled may be missing:
-        its line has a time from before, as have URLs that were queued again on purpose."""
+        the number of URLs. Raises RedisAway and UserError. It is not noticed if only pages of the group that was just
+        being settled are missing: their lines have times from before, as have URLs that were queued again on purpose."""
         await self.clock.refresh()
         keys, now_ms = self.crawl.keys, self.clock.now_ms()
         times = [command("HGET", of.stats, "last_ms") for of in keys.shards]
@@ -140,30 +140,37 @@ class OldState:
         first_ms = max(created_ms, min(latest_ms.values()) - GROUP_MS)
 
         def lost() -> dict[int, int]:
-            since_ms = {}
+            old_nodes = set[str]()
             for line in page_lines(self.folders, self.crawl.name, first_ms / 1000, finished=True):
                 shard = keys.shard_of(line.domain)
                 # What was settled before the crawl was created is of another crawl of the same name.
                 known_ms = max(created_ms, last_ms[shard], latest_ms[nodes[shard]] - GROUP_MS)
                 if 0 < known_ms < int(_settled_ms(line)) <= now_ms and shard not in unknown:
-                    since_ms[shard] = known_ms + 1
-            return since_ms
+                    old_nodes.add(nodes[shard])
+            known = {shard: latest_ms[node] for shard, node in enumerate(nodes) if node in old_nodes}
+            return {shard: at_ms for shard, at_ms in known.items() if shard not in unknown}
 
         shards = await asyncio.to_thread(lost)
         return await self.restore(shards, finished=True) if shards else 0
 
     async def restore(self, lost: Mapping[int, int], finished: bool = False) -> int:
         """Restore what was settled since, and return the number of URLs. `lost`: shard -> the time of the last lease that
-        it knows (server ms); `finished`: only from files that are finished."""
-        since_ms = min(lost.values())
+        it knows (server ms, 0 for none); `finished`: only from files that are finished."""
+        (created,) = await ask(self.store, [command("HGET", self.crawl.keys.meta, "created_ms")])
+        # A line has a time from shortly before its settlement.
+        since_ms = max(int(created or 0), min(lost.values()) - GROUP_MS)
         repair = Repair(self.store, self.crawl, self.clock, self.domain_cap, lost)
 
-        def pages(is_done: bool) -> Iterator[PageLine]:
+        def lines() -> Iterator[PageLine]:
             for line in page_lines(self.folders, self.crawl.name, since_ms / 1000, finished):
                 has_links = line.links is not None or not line.link_count  # otherwise it has to be fetched again
-                lost_since_ms = lost.get(repair.shard_of(line.domain))
-                is_wanted = has_links and (line.outcome == Outcome.DONE) is is_done
-                if is_wanted and lost_since_ms is not None and _settled_ms(line) >= lost_since_ms:
+                lost_ms = lost.get(repair.shard_of(line.domain), 0) - GROUP_MS
+                if has_links and _settled_ms(line) >= max(since_ms, lost_ms):
+                    yield line
+
+        def pages(is_done: bool) -> Iterator[PageLine]:
+            for line in lines():
+                if repair.concerns(line.domain) and (line.outcome == Outcome.DONE) is is_done:
                     yield line
 
         quiet = asyncio.create_task(self._keep_quiet(repair))
@@ -182,6 +189,10 @@ class OldState:
                 used = command("HINCRBY", self.crawl.keys.budget, "used", number)
                 await _while_away(partial(self.store.send, [used]))
                 restored += number
+            for line in lines():  # the pages with the links may be in shards that have lost nothing
+                if not repair.concerns(line.domain):
+                    found = found_on(line, self.folders, self.links, self.policy)
+                    await _while_away(partial(repair.push, found))
         except (UserError, OSError, RedisAway, RedisMisused) as error:  # what is missing is fetched again
             log(logging.WARNING, "not_restored", error=error)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Sequence
@@ -62,12 +63,32 @@ async def queue_urls(store: Store, crawl_name: str, urls: Sequence[str]) -> tupl
     return crawl, frontier, time
 
 
+async def settled_page(store: Store, crawl_name: str) -> tuple[Crawl, ServerClock, float]:
+    """A new crawl of which a page of a.test was settled, and when (seconds)."""
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    clock = await crawl_clock(store, crawl)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    await frontier.push([Entry("https://a.test/", "a.test")])
+    shard = crawl.keys.shard_of("a.test")
+    lease = await lease_one(frontier, shard=shard)
+    await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "ok")])])
+    await ask(store, "HDEL", crawl.keys.meta, "created_ms")
+    return crawl, clock, int(await ask(store, "HGET", crawl.keys.shards[shard].stats, "last_ms")) / 1000
+
+
+def elsewhere(crawl: Crawl) -> str:
+    """A domain that is not in the shard of a.test."""
+    shard = crawl.keys.shard_of("a.test")
+    return next(name for name in (f"{n}.test" for n in range(99)) if crawl.keys.shard_of(name) % 2 != shard % 2)
+
+
 async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
     urls = [f"https://a.test/{name}" for name in ("in-flight", "queued", "left", "without-links")]
     # Given a state in which one URL is in flight and others are queued,
     crawl, frontier, _ = await queue_urls(store, crawl_name, urls)
+    await ask(store, "HDEL", crawl.keys.meta, "created_ms")
     clock = frontier._clock
     await lease_one(frontier)
     # and lines of pages that were settled afterwards, one of them found afterwards, too,
@@ -91,7 +112,7 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     counts = await Counters(store, crawl.keys).counts()
     assert (counts.accepted, counts.done, counts.open) == (6, 3, 3)
     # What was settled before is not looked at, and no lease is granted for a second.
-    await old.restore({0: 1000 * (at_s + 1)})
+    await old.restore({0: 1000 * at_s + GROUP_MS + 1_000})
     assert (await Counters(store, crawl.keys).counts()).done == 3
     ((early,), _) = await frontier.lease([0], 1, "r1", 1)
     assert early.leases == ()
@@ -166,24 +187,33 @@ async def test_pages_that_are_restored_count_against_the_limit_and_others_are_ke
     assert after.is_exhausted
 
 
+async def test_pages_that_were_being_settled_are_restored_and_links_on_pages_that_were_not_lost(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    """A line has a time from shortly before its settlement. The page of a link may be on another node."""
+    crawl, clock, settled_s = await settled_page(store, crawl_name)
+    old = old_state(store, crawl, clock, tmp_path)
+    for number, after_s in enumerate((-0.2, 0.001)):
+        url = f"https://a.test/{number}"
+        write_line(tmp_path / f"{crawl_name}-r1-{number}.pages.jsonl", settled_s + after_s, url=url)
+    await asyncio.sleep(0.01)
+    assert await old.restore_ended() == 2
+    with_link = {"domain": elsewhere(crawl), "links": ["https://a.test/link"], "link_count": 1}
+    write_line(tmp_path / f"{crawl_name}-r1-3.pages.jsonl", settled_s, url=f"https://{elsewhere(crawl)}/", **with_link)
+    assert await old.restore({crawl.keys.shard_of("a.test"): 0}) == 0
+    assert (await Counters(store, crawl.keys).counts()).open == 1
+
+
 @pytest.mark.parametrize("resharded", [False, True])
 async def test_shards_whose_groups_are_committed_side_by_side_are_compared(
     store: RedisStore, crawl_name: str, tmp_path: Path, resharded: bool
 ) -> None:
     """A shard without a settlement has lost one from shortly before the last one of its node, unless a reshard made it."""
-    crawl = await create_crawl(store, crawl_name, 2, b"{}")
-    clock = await crawl_clock(store, crawl)
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-    await frontier.push([Entry("https://a.test/", "a.test")])
-    shard = crawl.keys.shard_of("a.test")
-    lease = await lease_one(frontier, shard=shard)
-    await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "ok")])])
-    last_s = int(await ask(store, "HGET", crawl.keys.shards[shard].stats, "last_ms")) / 1000
-    await ask(store, "HDEL", crawl.keys.meta, "created_ms")
+    crawl, clock, last_s = await settled_page(store, crawl_name)
+    other = elsewhere(crawl)
     if resharded:
         await reshard_crawl(Reshard(store, crawl, (SystemClock(), clock), 4, 1), crawl, lambda *_: None)
         crawl = await open_crawl(store, crawl_name)
-    other = next(name for name in (f"{n}.test" for n in range(99)) if crawl.keys.shard_of(name) % 2 != shard)
     for number, before_s in enumerate((GROUP_MS / 2000, GROUP_MS / 500)):
         url = f"https://{other}/{number}"
         write_line(tmp_path / f"{crawl_name}-r1-{number}.pages.jsonl", last_s - before_s, url=url, domain=other)

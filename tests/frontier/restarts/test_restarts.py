@@ -88,6 +88,40 @@ class TestALostTail:
         await one.lease([home(one)], 1, "r1", 1)
         assert await one.old_shards(runs) == ({home(one): lease.token} if is_old else {})
 
+    @pytest.mark.parametrize("is_old", [False, True])
+    async def test_a_page_that_was_settled_before_the_last_writes_tells_it_too(
+        self, server: Server, is_old: bool
+    ) -> None:
+        """Its lease may be the last one that was granted."""
+        one = await server.replica()
+        await one.push([entry(), entry("https://a.test/2")])
+        lease = await lease_one(one, shard=home(one))
+        sizes = {True: server.log_size()}
+        await one.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "x")])])
+        sizes[False] = server.log_size()
+        server.time.ms += 2 * KEPT_MS
+        await one.push([entry("https://a.test/3")])
+        server.restart(sizes[is_old])
+        await notice(one)
+        runs = one.replaced_runs()
+        assert await one.old_shards(runs) == ({home(one): lease.token} if is_old else {})
+        await repeat(one)
+        server.time.ms += 100_000  # the lease ends
+        await one.lease([home(one)], 1, "r1", 1)
+        assert await one.old_shards(runs) == ({home(one): lease.token} if is_old else {})
+
+    async def test_a_state_without_any_lease_is_told(self, server: Server) -> None:
+        """As from a snapshot that was made right after the seeds."""
+        one = await server.replica()
+        await one.push([entry()])
+        kept = server.log_size()
+        await one.settle([settle_all(await lease_one(one, shard=home(one)))])
+        server.time.ms += 2 * KEPT_MS
+        await one.push([entry("https://a.test/2")])
+        server.restart(kept)
+        await notice(one)
+        assert await one.old_shards(one.replaced_runs()) == {home(one): 0}
+
     async def test_the_writes_before_a_long_outage_are_repeated_after_it(self, server: Server) -> None:
         one = await server.replica()
         await one.push([entry()])
