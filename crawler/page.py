@@ -268,8 +268,8 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 RejectReason = Literal["missing", "type", "changed", "size", "unread", "dropped"]
 """Why an item was not written. `missing`: it lacks a required field; `type`: a value is not of the type of its field;
-`changed`: a value is of another type than those in earlier items; `size`: the page has more items than it may have, or
-longer ones; `unread`: the page took too long to read; `dropped`: a function of the router has dropped it."""
+`changed`: a value of a handler is of another type than the settings declare; `size`: the page has more items than it may
+have, or longer ones; `unread`: the page took too long to read; `dropped`: a function of the router has dropped it."""
 
 
 LONGEST_WORD = 60

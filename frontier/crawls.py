@@ -1,7 +1,7 @@
 """Creates and opens named crawls in Redis. A crawl is created once, and all replicas share its settings.
 
-They also share the types of the fields of data sets (`FieldTypes`): the first one that a replica offers counts, and whole
-numbers may become decimal ones later. They are in one hash of the crawl. A replica remembers what it has read
+They also share the types of the fields of data sets (`FieldTypes`): whole numbers may become decimal ones, and values of
+different types make a field text. They are in one hash of the crawl. A replica remembers what it has read
 (`crawler.worker.items`), so most pages cost no call, and a crawl without data sets none at all.
 """
 

@@ -176,8 +176,7 @@ def types(data_set: str | None, access: CrawlAccess, forget: bool, as_json: bool
     """Show the types of the fields of data sets, with which new items are compared.
 
     Types that `extract` tables declare are in the settings, count more than these, and are not shown. With `--forget`,
-    replicas use other types within ten seconds. Items that are written keep their types, so an export leaves out those
-    that do not fit.
+    replicas use other types within ten seconds. Items that are written stay as they are.
 
     Examples:
 

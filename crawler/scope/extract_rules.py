@@ -176,9 +176,19 @@ class Misfit(NamedTuple):
     known: Kind | None
 
 
+def joined(known: Kind | None, kind: Kind | None) -> Kind | None:
+    """Return the type of a field that has values of both types: text, unless one of them takes those of the other."""
+    if known is None or kind is None or known == kind:
+        return known or kind
+    if known == "json" and kind in ("list", "object"):
+        return known
+    return "float" if {known, kind} == {"int", "float"} else "text"
+
+
 class Schema:
     """The fields of a data set in the order in which they were found, and their types. `columns`: fields whose types cannot
-    change, because a table has them, or the settings; `known`: others that were found before."""
+    change, because a table has them, or the settings; `known`: others that were found before, which become text when a
+    value has another type. Otherwise the site that is crawled first would decide about the items of all others."""
 
     def __init__(self, columns: Mapping[str, Kind] | None = None, known: Mapping[str, Kind] | None = None) -> None:
         self.kinds: dict[str, Kind | None] = {**(known or {}), **(columns or {})}
@@ -201,12 +211,12 @@ class Schema:
             return ""
         if found.found is None:
             return f"{found.field}: {str(found.value)[:40]} is too large a number"
-        where = "the column has" if found.field in self._fixed else "earlier items have"
-        return f"{found.field}: {found.found} ({shown(found.value)}), where {where} {found.known}"
+        return f"{found.field}: {found.found} ({shown(found.value)}), where the column has {found.known}"
 
     def learn(self, found: Mapping[str, Kind | None]) -> None:
-        """Let fields have the types in `found`."""
-        self.kinds |= found
+        """Let fields have values of the types in `found`, too."""
+        for name, kind in found.items():
+            self.kinds[name] = joined(self.kinds.get(name), kind)
 
     def found_in(self, item: Mapping[str, Any]) -> dict[str, Kind | None] | Misfit:
         """Return the types of those fields of `item` that are new or change, or the first field that does not fit."""
@@ -215,15 +225,19 @@ class Schema:
             known, kind = self.kinds.get(name), _kind(value)
             if value is not None and kind is None:
                 return Misfit(name, value, None, known)
-            if known is None or kind is None or known == kind or (known == "json" and kind in ("list", "object")):
-                new = known or kind
-            elif {known, kind} == {"int", "float"} and (known == "float" or name not in self._fixed):
-                new = "float"
-            else:
+            new = joined(known, kind)
+            if new != known and name in self._fixed and known is not None:
                 return Misfit(name, value, kind, known)
             if new != known or name not in self.kinds:
                 found[name] = new
         return found
+
+    def as_written(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of `item`, with JSON in place of other values where the type is text."""
+        return {
+            name: value if value is None or isinstance(value, str) or self.kinds.get(name) != "text" else as_json(value)
+            for name, value in item.items()
+        }
 
     def rounds(self, item: Mapping[str, Any], exact: Collection[str] = ()) -> str:
         """Why columns of these types would change a number of `item`, "" if they do not. `exact`: columns that do not."""
@@ -251,9 +265,13 @@ def _kind(value: object) -> Kind | None:
     return None
 
 
+def as_json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
 def shown(value: object) -> str:
     """Return the beginning of `value` as JSON."""
-    text = msgspec.json.encode(value).decode()
+    text = as_json(value)
     return text if len(text) <= 40 else f"{text[:40]}..."
 
 

@@ -1,10 +1,9 @@
 """Reads the items of a data set from the lines of pages, and writes them as a table (`crawler export --items`); also
 what visits of known pages have found (`--changes`).
 
-The fields of a data set have types, which the crawl has kept in the file `CRAWL.types.json`, or that of the first value
-that is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table
-wrong, so it is left out, reported, and written to `NAME.rejected.jsonl` with the reason. So are those that were
-rejected in the crawl.
+The fields of a data set have types, which the crawl has kept in the file `CRAWL.types.json`, or those of their values:
+text if these have several, and then the others are written as JSON. An item that cannot be in the table is left out,
+reported, and written to `NAME.rejected.jsonl` with the reason. So are those that were rejected in the crawl.
 
 Changes come from the lines of open files, too. A page that is gone is visited some times more: only the first of these
 visits is a change. Later ones are recognised by the time of the visit before, so about 100 bytes are remembered for
@@ -25,7 +24,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
-from crawler.scope.extract_rules import Kind, Kinds, Misfit, Schema
+from crawler.scope.extract_rules import Kind, Kinds, Misfit, Schema, as_json
 from crawler.scope.next_visit import UNITS, duration_s
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import (
@@ -339,7 +338,7 @@ def refused_line(one: Refused) -> bytes:
 
 def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema, added: Collection[str]) -> None:
     with path.open("wb") as file:
-        file.writelines(msgspec.json.encode(item.fields(added)) + b"\n" for item in items)
+        file.writelines(msgspec.json.encode(schema.as_written(item.fields(added))) + b"\n" for item in items)
 
 
 def _write_csv(path: Path, items: Iterable[FoundItem], schema: Schema, added: Collection[str]) -> None:
@@ -371,9 +370,9 @@ def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema, added
 def _row(item: FoundItem, schema: Schema, added: Collection[str], as_text: bool) -> dict[str, Any]:
     """The fields of `item`: lists and objects as JSON text. `as_text`: also true and false, as JSON writes them."""
     row: dict[str, Any] = {}
-    for name, value in item.fields(added).items():
+    for name, value in schema.as_written(item.fields(added)).items():
         is_json = isinstance(value, (list, dict)) or (as_text and isinstance(value, bool))
-        row[name] = msgspec.json.encode(value).decode() if is_json else value
+        row[name] = as_json(value) if is_json else value
         if schema.kinds[name] == "float" and isinstance(value, int) and not as_text:
             row[name] = float(value)
         if schema.kinds[name] == "time" and value is not None and not as_text:
@@ -427,9 +426,9 @@ def _beside(path: Path) -> list[Path]:
 
 
 def _joined(before: Kinds, after: Kinds) -> Kinds:
-    """Return the types of both. Those `after` count, but decimal numbers stay decimal."""
-    numbers = {field for field, kind in after.items() if {kind, before.get(field)} == {"int", "float"}}
-    return {**before, **after, **dict.fromkeys(numbers, "float")}
+    both = Schema(known=before)
+    both.learn(after)
+    return both.known
 
 
 def _types_in(files: Iterable[Path]) -> dict[str, Kinds]:
@@ -437,7 +436,7 @@ def _types_in(files: Iterable[Path]) -> dict[str, Kinds]:
     for file in files:
         try:
             for name, kinds in _types_decoder.decode(file.read_bytes()).items():
-                types[name] = _joined(kinds, types.get(name, {}))
+                types[name] = _joined(types.get(name, {}), kinds)
         except (OSError, msgspec.MsgspecError) as error:
             raise UserError(f"{file}: {reason_of(error, file)}") from error
     return types

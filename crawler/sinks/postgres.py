@@ -537,7 +537,7 @@ class ItemWriter:
     def write(self, batch: Batch) -> None:
         rows = []
         for item in batch.items:
-            fields = msgspec.json.decode(item.json)
+            fields = self._schema.as_written(msgspec.json.decode(item.json))
             reason = self._unusable(fields, self._met) or self._obstacle(item, fields) or self._schema.add(fields)
             if reason := reason or self._schema.rounds(fields, self._table.exact):
                 self._observer.on_refused(Refused(item, reason))
@@ -549,6 +549,7 @@ class ItemWriter:
             if added := self._table.add_columns(known):
                 self._observer.on_columns(added)
             self._schema.fix(known)
+        rows = [(item, self._schema.as_written(fields)) for item, fields in rows]  # by the types of the whole batch
         self._write(rows, [name for name in self._met if name in known], batch)
 
     def _write(self, rows: Sequence[tuple[FoundItem, dict[str, Any]]], names: Sequence[str], batch: Batch) -> None:

@@ -2,13 +2,13 @@
 in the process for large documents, and the check of all items, also those of handlers, against the types of the fields
 of their data sets, on which all replicas agree.
 
-Redis keeps the first type of each field (`frontier.crawls`). What this replica knows of them is here, so only a page
-with a field that is new, or becomes decimal, needs a call. An item that does not fit is rejected: it is written in the
-line of its page with the reason, and not among the items.
+Redis keeps the type of each field (`frontier.crawls`). What this replica knows of them is here, so only a page with a
+field that is new, or whose type becomes wider, needs a call. An item that does not fit a declared type is rejected: it
+is written in the line of its page with the reason, and not among the items.
 
 Types may be forgotten on an operator's command. So while there are items, they are read again once in `REREAD_S`. A
 node of a cluster that has the types and is away holds up no page: the types that this replica finds count until it is
-back. If two replicas find different ones, the export finds out.
+back.
 """
 
 from __future__ import annotations

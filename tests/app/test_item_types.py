@@ -31,7 +31,9 @@ def settings(tmp_path: Path) -> Iterator[dict[str, Any]]:
     fields = {"title": {"css": "h1", "required": True}, "text": {"css": "p"}, "size": {"css": "b", "type": "decimal"}}
     with Site(respond) as site:
         tables = {"name": "tables", "each": "tr", "fields": {"cell": {"css": "td"}}}
-        yield site.settings(tmp_path) | {"extract": [{"name": "titles", "fields": fields}, tables]}
+        of_handler = {"url": {"page": "url"}, "price": {"css": "i", "type": "decimal"}}
+        shop = {"name": "shop", "match": "/none", "fields": of_handler}
+        yield site.settings(tmp_path) | {"extract": [{"name": "titles", "fields": fields}, tables, shop]}
 
 
 router = Router()
@@ -43,7 +45,9 @@ def priced(page: ParsedPage, crawl: Handle) -> None:
     crawl.push("shop", {"url": page.url, "price": PRICES[path]})
 
 
-def test_a_field_that_changes_its_type(settings: dict[str, Any], tmp_path: Path, typed: Typed) -> None:
+def test_a_field_whose_values_are_not_of_its_declared_type(
+    settings: dict[str, Any], tmp_path: Path, typed: Typed
+) -> None:
     for path in PRICES:
         Crawl([f"http://a.test{path}"], handlers=router, settings=settings).run()
     out = tmp_path / "out"

@@ -69,14 +69,34 @@ async def test_what_another_replica_has_found_counts(replica: Callable[..., Repl
         {"name": "a", "price": 1},
         {"name": None, "price": None},
     ]
-    found = await other.checked({"name": "b", "price": "on request"}, {"name": "c", "price": 2.5, "new": True})
+    await other.checked({"name": "c", "price": 2.5, "new": True})
+    assert other.saved == {"shop": {"name": "text", "price": "float", "new": "bool"}}
+    assert await one.kept({"name": "d", "price": 3}) == [{"name": "d", "price": 3}]
+
+
+async def test_no_site_decides_about_the_items_of_others(
+    replica: Callable[..., Replica], store: RedisStore, crawl_name: str
+) -> None:
+    """Values of different types are kept, whichever replica finds them first, and make the field text."""
+    one, other = replica(), replica()
+    values = [[], "on request", 2.5, 1, True, {}]
+    assert await one.kept({"price": []}) == [{"price": []}]
+    for each in (other, one):
+        found = await each.checked(*({"price": value} for value in values))
+        assert [item.fields["price"] for item in found.items] == values
+        assert found.rejected == ()
+    assert other.saved == {"shop": {"price": "text"}}
+    assert await FieldTypes(store, CrawlKeys(crawl_name, 1)).read() == {("shop", "price"): "text"}
+
+
+async def test_a_value_that_is_not_of_its_declared_type_is_rejected(replica: Callable[..., Replica]) -> None:
+    other = replica(declared={"shop": {"price": "float"}})
+    found = await other.checked({"name": "b", "price": "on request"}, {"name": "c", "price": 2.5})
     assert [item.fields["name"] for item in found.items] == ["c"]
     assert [str(item) for item in found.rejected] == ["shop: price: changed 'on request' (text instead of float)"]
     assert msgspec.json.decode(found.rejected[0].json) == {"name": "b", "price": "on request"}
     assert found.rejected_by == {"shop:price:changed": 1}
     assert other.events == [ItemsRejected(found.url, 1, str(found.rejected[0]))]
-    assert other.saved == {"shop": {"name": "text", "price": "float", "new": "bool"}}
-    assert await one.kept({"name": "d", "price": 3}) == [{"name": "d", "price": 3}]
 
 
 async def test_a_number_that_no_column_can_have_is_rejected_in_the_first_item(replica: Callable[..., Replica]) -> None:
@@ -87,7 +107,8 @@ async def test_a_number_that_no_column_can_have_is_rejected_in_the_first_item(re
 
 async def test_a_rejected_item_teaches_nothing(replica: Callable[..., Replica]) -> None:
     one = replica()
-    assert await one.kept({"a": 1}, {"a": "x", "b": 1}, {"b": "text"}) == [{"a": 1}, {"b": "text"}]
+    assert await one.kept({"a": 1 << 63, "b": 1}, {"b": "text"}) == [{"b": "text"}]
+    assert one.saved == {"shop": {"b": "text"}}
 
 
 async def test_a_replica_that_knows_the_fields_asks_nobody(replica: Callable[..., Replica]) -> None:
@@ -99,7 +120,6 @@ async def test_a_replica_that_knows_the_fields_asks_nobody(replica: Callable[...
     assert asked == 2
     for _ in range(50):
         await one.checked(*[{"a": 2, "none": None}] * 400)
-        assert await one.kept({"a": "x"}) == []
         one.time.ms += 100
     assert one.store.calls.total() == asked
     one.time.ms += int(1000 * REREAD_S)
@@ -113,22 +133,24 @@ async def test_what_an_operator_has_forgotten_is_learnt_anew(
 ) -> None:
     one = replica()
     await one.checked({"a": 1})
-    await FieldTypes(store, CrawlKeys(crawl_name, 1)).forget("shop")
-    assert await one.kept({"a": "x"}) == []
+    kept = FieldTypes(store, CrawlKeys(crawl_name, 1))
+    await kept.forget("shop")
     one.time.ms += int(1000 * REREAD_S)
-    assert await one.kept({"a": "x"}) == [{"a": "x"}]
-    assert await one.kept({"a": 1}) == []
+    await one.checked({"a": True})
+    assert await kept.read() == {("shop", "a"): "bool"}
 
 
 async def test_replicas_agree_again_after_types_were_forgotten(
     replica: Callable[..., Replica], store: RedisStore, crawl_name: str
 ) -> None:
     one, other = replica(), replica()
+    kept = FieldTypes(store, CrawlKeys(crawl_name, 1))
     await one.checked({"a": "3.5"})
-    await FieldTypes(store, CrawlKeys(crawl_name, 1)).forget("shop")
-    assert await other.kept({"a": 5.5}) == [{"a": 5.5}]
+    await kept.forget("shop")
+    await other.checked({"a": 5.5})
     one.time.ms += int(1000 * REREAD_S)
-    assert await one.kept({"a": "3.5"}, {"a": 7.5}) == [{"a": 7.5}]
+    await one.checked({"a": 7.5})
+    assert await kept.read() == {("shop", "a"): "float"}
 
 
 async def test_what_the_server_lost_in_a_restart_is_kept_again(
@@ -139,14 +161,14 @@ async def test_what_the_server_lost_in_a_restart_is_kept_again(
     await ask(store, "DEL", CrawlKeys(crawl_name, 1).types)
     one.emit(RedisOutageEnded(1.0))
     await one.checked({"a": 2})
-    assert await replica().kept({"a": "x"}) == []
+    assert await FieldTypes(store, CrawlKeys(crawl_name, 1)).read() == {("shop", "a"): "int"}
 
 
 async def test_what_the_settings_declare_counts_more_than_what_was_found(replica: Callable[..., Replica]) -> None:
     await replica().checked({"a": "text", "b": 1})
     one = replica(declared={"shop": {"a": "int"}})
-    assert await one.kept({"a": "text"}, {"a": 1}, {"a": 1.5}, {"b": "x"}) == [{"a": 1}]
-    assert one.saved == {"shop": {"a": "int", "b": "int"}}
+    assert await one.kept({"a": "text"}, {"a": 1}, {"a": 1.5}, {"b": "x"}) == [{"a": 1}, {"b": "x"}]
+    assert one.saved == {"shop": {"a": "int", "b": "text"}}
 
 
 async def test_declared_fields_are_known_once_a_value_was_found(
@@ -187,17 +209,17 @@ class AwayAtTimes(CountingStore):
 
 
 async def test_a_node_that_is_away_holds_up_no_page(store: RedisStore, crawl_name: str) -> None:
-    """What this replica finds counts until the node is back. If others have found another type by then, theirs counts."""
+    """What this replica finds counts until the node is back, and then what others have found, too."""
     events, cluster = Events(), AwayAtTimes(store)
     nodes = Nodes(cluster, CrawlKeys(crawl_name, 2))
     one = Replica(cluster, crawl_name, retry=RedisRetry(SystemClock(), events, random.Random(1), nodes=nodes))
     async with asyncio.timeout(20):
-        assert await one.kept({"a": 1, "b": 1}, {"a": "x"}) == [{"a": 1, "b": 1}]
-        assert await one.kept({"a": "x"}, {"a": 2}) == [{"a": 2}]
+        assert await one.kept({"a": 1, "b": 1}) == [{"a": 1, "b": 1}]
+        assert await one.kept({"a": 2}) == [{"a": 2}]
         await Replica(store, crawl_name).checked({"b": "text"})
         cluster.is_away_now = False
         one.retry.answered("a")
-        assert await one.kept({"a": 3}, {"b": 2}) == [{"a": 3}]
+        await one.checked({"a": 3}, {"b": 2})
     kept = await FieldTypes(store, CrawlKeys(crawl_name, 1)).read()
     assert kept == {("shop", "a"): "int", ("shop", "b"): "text"}
 
@@ -209,5 +231,5 @@ async def test_invented_fields_are_limited_and_cost_no_calls(
     one = replica()
     await one.checked({f"word{number}": 1 for number in range(5)})
     asked = one.store.calls.total()
-    assert len(await one.kept({"word1": "x"}, {"new": 1}, {"new": "text"})) == 2
+    assert len(await one.kept({"word1": 2}, {"new": 1}, {"new": "text"})) == 3
     assert one.store.calls.total() == asked
