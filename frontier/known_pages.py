@@ -163,17 +163,6 @@ async def _refresh_wanted(
     return refreshed
 
 
-async def count_known(
-    store: Store, keys: CrawlKeys, domain: str, is_wanted: Callable[[str], bool] = lambda url: True
-) -> tuple[int, int]:
-    """Return how many known pages `domain` has, and how many of them have a URL that is wanted. Raises RedisAway."""
-    known = wanted = 0
-    async for pages in _known(store, keys, domain):
-        known += len(pages)
-        wanted += sum(is_wanted(page.entry.url) for page in pages)
-    return known, wanted
-
-
 async def domains_with_known_pages(store: Store, keys: CrawlKeys, due_s: float = math.inf) -> AsyncIterator[str]:
     """The domains with known pages, some of them perhaps more than once. Of those that wait, only the domains whose first
     visit is planned until `due_s`, in seconds of server time. Raises RedisAway."""

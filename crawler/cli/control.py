@@ -21,10 +21,8 @@ from crawler.cli.options import (
     command,
     group,
     on_a_crawl,
-    open_frontier,
     titled,
 )
-from crawler.cli.output_folders import output_folders
 from crawler.cli.screens import TextTable
 from crawler.cli.text import about_url, did_you_mean, emit, note
 from crawler.errors import UserError
@@ -34,7 +32,6 @@ from crawler.page import DEAD_REASONS, KEPT_DENIALS
 from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules
-from crawler.sinks.lines import newest_line
 from crawler.wording import count_of
 from frontier.clock import crawl_ms
 from frontier.control import Control, DomainRules, RetryReply
@@ -43,13 +40,11 @@ from frontier.crawls import Crawl, crawl_clock
 from frontier.domains import is_public_suffix, shard_of
 from frontier.errors import BadInput, BadUrl
 from frontier.known_pages import (
-    count_known,
     domains_with_known_pages,
     refresh_domain,
     refresh_matching,
     refresh_page,
 )
-from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
 from frontier.scripts import command as redis_command
 from frontier.store import RedisStore
 from frontier.urls import Url, UrlPattern
@@ -69,9 +64,7 @@ FORGOTTEN = "{domain} was forgotten in this crawl: it stays blocked, and nothing
 
 OFF = "the crawl visits no pages again: set recrawl.rules with `crawler config apply`"
 
-NOTHING_KNOWN = (
-    "the crawl knows no page that it visits again: pages are known once they were fetched and a rule applies"
-)
+NOTHING_DUE = "no known page was named that is not due or queued already; `crawler why URL` tells what becomes of a URL"
 
 REASONS = tuple(
     sorted(
@@ -278,7 +271,7 @@ def unblock(domain: str, access: CrawlAccess, as_json: bool) -> None:
 
 
 @command()
-@click.argument("domain", help="Domain, or a host or URL of it.")
+@domain_argument
 @click.argument("seconds", type=Number(0), required=False, help="Seconds; default: reset to the crawl's own delay.")
 @on_a_crawl
 @as_json
@@ -294,14 +287,12 @@ def delay(domain: str, seconds: float | None, access: CrawlAccess, as_json: bool
     """
     from crawler.app.operator import set_domain_delay  # noqa: PLC0415 - no other command here needs the policy
 
-    name = domain_named(domain)  # only now, because a number in its place gets an error about the order
-
     async def write(control: Control, store: RedisStore, opened: Crawl) -> str:
-        held_s = await set_domain_delay(store, opened, name, seconds)
-        asked = f"the robots.txt of {name} asks for {held_s:g} s between requests, which holds"
+        held_s = await set_domain_delay(store, opened, domain, seconds)
+        asked = f"the robots.txt of {domain} asks for {held_s:g} s between requests, which holds"
         return asked if seconds is not None and held_s > seconds else ""
 
-    _change_rule(access, "delay", name, as_json, write, seconds)
+    _change_rule(access, "delay", domain, as_json, write, seconds)
 
 
 def _change_rule(
@@ -446,33 +437,20 @@ def refresh(url: str | None, access: CrawlAccess, domain: str | None, match: str
         raise UserError("name either a URL, or pages with --domain, --match or both")
     is_wanted = _matching(match)
 
-    async def make_due(store: RedisStore, opened: Crawl) -> tuple[int, str | None, str, bool]:
+    async def make_due(store: RedisStore, opened: Crawl) -> tuple[int, str | None, bool]:
         settings = CrawlSettings.from_json(opened.settings)
-        clock, keys = await crawl_clock(store, opened), opened.keys
+        now_ms, keys = (await crawl_clock(store, opened)).now_ms(), opened.keys
         is_on = bool(settings.recrawl.rules)
-        lookup, reason = UrlLookup(store, await open_frontier(store, opened)), ""
         if url is not None:
             page = _page(url, settings)
-            number = await refresh_page(store, keys, page.href, page.domain, clock.now_ms())
-            if not number and is_on:
-                last = newest_line(output_folders(access.settings, opened.name), page.href, opened.name) or {}
-                reason = _why_not_page(await lookup.url(page.href, page.domain), str(last.get("reason", "")))
-            return number, page.domain, reason if is_on or number else OFF, is_on
-        domains = [domain] if domain else {one async for one in domains_with_known_pages(store, keys)}
+            return await refresh_page(store, keys, page.href, page.domain, now_ms), page.domain, is_on
         if match is None:
-            number = await refresh_domain(store, keys, domain or "", clock.now_ms())
-        else:
-            number = sum([await refresh_matching(store, keys, one, is_wanted, clock.now_ms()) for one in domains])
-        if not number and is_on:
-            counts = [await count_known(store, keys, one, is_wanted) for one in domains]
-            known, wanted = (sum(numbers) for numbers in zip(*counts, strict=True)) if counts else (0, 0)
-            if domain and not known:
-                reason = _why_not_domain(await lookup.domain(domain))
-            else:
-                reason = _why_none_is_due(known, wanted, domain, match)
-        return number, domain, reason if is_on or number else OFF, is_on
+            return await refresh_domain(store, keys, domain or "", now_ms), domain, is_on
+        domains = [domain] if domain else {one async for one in domains_with_known_pages(store, keys)}
+        return sum([await refresh_matching(store, keys, one, is_wanted, now_ms) for one in domains]), domain, is_on
 
-    number, name, reason, is_on = access.do(make_due)
+    number, name, is_on = access.do(make_due)
+    reason = "" if number else NOTHING_DUE if is_on else OFF
     if number and not is_on:
         note(OFF)
     text = f"has made {count_of(number, 'page') if number else 'no page'} due" + (f": {reason}" if reason else "")
@@ -494,54 +472,6 @@ def _page(url: str, settings: CrawlSettings) -> Url:
         return url_named(url, url_rules(settings))
     except BadUrl as error:
         raise UserError(f"{url!r}: {about_url(BadSeedLine(0, url, error.reason))}") from error
-
-
-_NO_RULE = (
-    "no rule of recrawl.rules applied when it was fetched (`crawler seed --again URL` fetches it under those of now)"
-)
-
-_OPEN = {
-    "queued": "it is queued",
-    "leased": "it is being fetched",
-    "waiting": "it waits for its next try",
-    "outbox": "it is queued once the node of its domain is back",
-    "queued_or_settled": f"it is queued, or {_NO_RULE}",
-}
-
-
-def _why_not_page(status: UrlStatus, last: str) -> str:
-    """`last`: the reason of its last visit, "" if that is not in the output here."""
-    if status.where in _OPEN:
-        return _OPEN[status.where]
-    if status.where == "unseen":
-        return "the crawl has not seen it: queue it with `crawler seed`"
-    if status.where == "dead":
-        return f"it is dead ({status.reason}): queue it again with `crawler dead requeue`"
-    if status.next_ms is not None:
-        return "it is due already"
-    if last in ("http_404", "http_410"):
-        return (
-            f"its last visit found it gone ({last}), so it is not visited again: `crawler seed --again URL` fetches it"
-        )
-    return f"it is not visited again: {_NO_RULE}, or it is gone (`crawler why URL`)"
-
-
-def _why_not_domain(status: DomainStatus) -> str:
-    if not (status.accepted or status.queued or status.in_flight):
-        return f"the crawl has no URL of {status.domain}"
-    now = [f"{number:,} {what}" for number, what in ((status.queued, "queued"), (status.in_flight, "leased")) if number]
-    return f"no page of {status.domain} waits for its next visit" + (f" ({' and '.join(now)})" if now else "")
-
-
-def _why_none_is_due(known: int, wanted: int, domain: str | None, pattern: str | None) -> str:
-    """Return why none of the `known` pages, or of the `wanted` ones that `pattern` matches, became due."""
-    if not known:
-        return NOTHING_KNOWN
-    place = f" of {domain}" if domain else ""
-    if not wanted:
-        return f"--match {pattern!r} is found in the URL of none of {count_of(known, 'known page')}{place}"
-    pages = f"{count_of(wanted, 'known page')}{place}{' with such a URL' if pattern else ''}"
-    return f"{pages} {'is' if wanted == 1 else 'are'} due already"
 
 
 # dead letters

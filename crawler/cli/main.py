@@ -68,9 +68,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 COMPLETE = "_CRAWLER_COMPLETE"
 """The environment variable with which the shell asks what can follow."""
 
-NAMED = 3
-"""The most commands that are named as those that take an option."""
-
 OTHER_WORDS = {
     "continue": "resume",
     "explain": "why",
@@ -83,8 +80,6 @@ OTHER_WORDS = {
 """Words that people type for a command. The most similar name would be that of another command."""
 
 _EXAMPLE = re.compile(r"^\s*(crawler \S.*)$", re.MULTILINE)
-_OTHER_DASH = re.compile(r"[\u2010-\u2015\u2212]{1,2}")
-"""Dashes that editors and web pages put instead of hyphens."""
 
 
 # commands
@@ -107,8 +102,6 @@ class Command(click.Command):
         """Parse `args`. Raises UserError for words that cannot be parsed."""
         if ctx.resilient_parsing:  # for completion, which may be of a word that is not complete
             return super().parse_args(ctx, args)
-        if not isinstance(self, Group):
-            check_dashes(ctx, args)
         try:
             rest = super().parse_args(ctx, args)
         except NoArgsIsHelpError:
@@ -267,25 +260,20 @@ def in_one_line(context: click.Context, error: click.UsageError) -> str:
     """Return what is wrong with a command line that cannot be parsed, and what to type instead."""
     path, said = context.command_path, error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
-        near = _similar(error.option_name, context.command)
-        hint = f"did you mean {near}?" if near else _elsewhere(context, _plain(error.option_name))
-        return f"`{path}` takes no {error.option_name}; {hint or f'`{path} --help` lists its options'}"
+        typed = "--" + error.option_name.strip("-").lower().replace("_", "-")
+        near = closest(typed, (name for name in options_of(context.command) | {"--help"} if name[:2] == "--"))
+        hint = f"did you mean {near[0]}?" if near else _setting(typed) or f"`{path} --help` lists its options"
+        return f"`{path}` takes no {error.option_name}; {hint}"
     if isinstance(error, click.BadOptionUsage):
         (option,) = (one for one in context.command.params if error.option_name in (*one.opts, *one.secondary_opts))
         return f"`{path}`: {said[0].lower()}{said[1:]}: {error.option_name} {option.make_metavar(context)}"
     if not isinstance(error, click.BadParameter) or error.param is None:
         return said
-    parameter, arguments = error.param, [one for one in context.command.params if isinstance(one, click.Argument)]
+    parameter = error.param
     if isinstance(error, click.MissingParameter):
         meaning = re.split(r"[;.]( |$)", parameter.help or "")[0]
         return f"`{path}` needs {_name(parameter)} ({meaning}){_example(context)}"
-    message = f"Invalid value for '{_name(parameter)}': {error.message.rstrip('.')}"
-    if isinstance(parameter.type, click.Choice) and error.message.startswith("'md'"):
-        message += "; did you mean markdown?"
-    first = context.params.get(arguments[0].name or "") if parameter in arguments[1:] else None
-    if first and re.fullmatch(r"[\d.]+", first):  # such as in `crawler delay 5 example.org`
-        message += f"; the order is: {path} {' '.join(map(_name, arguments))}"
-    return message
+    return f"Invalid value for '{_name(parameter)}': {error.message.rstrip('.')}"
 
 
 def _name(parameter: click.Parameter) -> str:
@@ -301,52 +289,13 @@ def options_of(command: click.Command) -> set[str]:
     return {name for one in command.params for name in (*one.opts, *one.secondary_opts) if name[0] == "-"}
 
 
-def check_dashes(context: click.Context, words: list[str]) -> None:
-    """Raises UserError for an option with other dashes than two hyphens, which the parser takes for something else."""
-    options = options_of(context.command)
-    for name in (word.partition("=")[0] for word in words):
-        is_whole = _plain(name) in options or name[:2] not in options  # not one letter with its value
-        if re.match("-[^-].", name) or _OTHER_DASH.match(name):
-            near = _similar(name, context.command) if is_whole else ""
-            if near:
-                raise UserError(f"`{context.command_path}` takes no {name}; did you mean {near}?")
-
-
-def _plain(option: str) -> str:
-    return "--" + _OTHER_DASH.sub("-", option).strip("-").lower().replace("_", "-")
-
-
-def _similar(option: str, command: click.Command) -> str:
-    near = closest(_plain(option), (name for name in options_of(command) | {"--help"} if name[:2] == "--"))
-    return near[0] if near else ""
-
-
-def _elsewhere(context: click.Context, option: str) -> str:
-    """Return which commands take `option` and which setting has its name, or "" if there is none."""
+def _setting(option: str) -> str:
+    """Return which setting has the name of `option`, or "" if there is none."""
     from crawler.settings.reference import all_settings  # noqa: PLC0415 - slow to import, and only needed for this error
 
-    group = context.command if isinstance(context.command, click.Group) else context.find_root().command
-    assert isinstance(group, click.Group)
-    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
-    takers = [name for name, command in commands.items() if command is not None and option in options_of(command)]
-    if group is context.command:
-        path = context.command_path
-        example = f"`{path} {takers[0]} {option}`" if takers else ""
-        return f"write it after the name of the command, such as {example}" if takers else ""
-    hints = []
-    if takers:
-        takers.sort(
-            key=lambda name: MODULES.get(name) != MODULES.get(context.info_name or "")
-        )  # the most similar first
-        names = [f"`crawler {name}`" for name in takers[:NAMED]]
-        names += [f"{len(takers) - NAMED} other commands"] if len(takers) > NAMED else []
-        hints.append(f"use {option} with " + " or ".join(filter(None, (", ".join(names[:-1]), names[-1]))))
-    hints += [
-        f"the setting is {one.name}, in a file for --settings or as {one.environment}"
-        for one in all_settings()
-        if one.key == option.removeprefix("--").replace("-", "_")
-    ]
-    return "; ".join(hints)
+    key = option.removeprefix("--").replace("-", "_")
+    named = (one for one in all_settings() if one.key == key)
+    return "; ".join(f"the setting is {one.name}, in a file for --settings or as {one.environment}" for one in named)
 
 
 def _unknown_command(context: click.Context, name: str) -> str:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import msgspec
 import pytest
 
-from crawler.cli.control import NOTHING_KNOWN, OFF
+from crawler.cli.control import NOTHING_DUE, OFF
 from crawler.errors import UserError
 from crawler.settings.load import CrawlSettings
 from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, save_settings
-from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings
 from frontier.settle import SettledUrl, Settlement, with_next_visit
 from frontier.store import RedisStore
@@ -66,45 +62,10 @@ def test_it_says_what_was_done_and_what_is_missing(known: Hand) -> None:
     assert "has made 2 pages due" in known.type("refresh", "--match", "test/$")
 
 
-REASONS = [
-    (["https://a.test/3"], "the crawl has not seen it: queue it with `crawler seed`"),
-    (["https://c.test/"], "it is due already"),
-    (["https://a.test/queued"], "it is queued"),
-    (["https://a.test/over"], "it is not visited again: no rule of recrawl.rules applied when it was fetched ("),
-    (["https://a.test/dead"], "it is dead (timeout): queue it again with `crawler dead requeue`"),
-    (["https://a.test/leased"], "it is being fetched"),
-    (["--domain", "d.test"], "the crawl has no URL of d.test"),
-    (["--domain", "e.test"], "no page of e.test waits for its next visit (1 queued)"),
-    (["--domain", "c.test"], "1 known page of c.test is due already"),
-    (["--domain", "a.test", "--match", "/9$"], "--match '/9$' is found in the URL of none of 2 known pages of a.test"),
-    (["--match", "/9$"], "--match '/9$' is found in the URL of none of 4 known pages"),
-    (["--match", "//c"], "1 known page with such a URL is due already"),
-]
-
-
-@pytest.mark.parametrize(("words", "reason"), REASONS)
-def test_it_says_why_nothing_became_due(known: Hand, words: list[str], reason: str) -> None:
-    set_rules(known, ["every=1h"])
-    known.with_store(more_pages)
-    known.json("refresh", "--domain", "c.test")
-    assert known.type("refresh", *words).startswith(f"crawl {known.crawl} has made no page due: {reason}")
-
-
-def test_it_says_that_a_page_is_gone(known: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    set_rules(known, ["every=1h"])
-    known.with_store(more_pages)
-    line = {"url": "https://a.test/over", "domain": "a.test", "outcome": "done", "reason": "http_404", "replica": "r1"}
-    (tmp_path / f"{known.crawl}-r1.pages.jsonl").write_bytes(msgspec.json.encode(line) + b"\n")
-    monkeypatch.setenv("CRAWLER_REPLICA__OUT", str(tmp_path))
-    told = " ".join(known.type("refresh", "https://a.test/over").split())
-    assert "its last visit found it gone (http_404), so it is not visited again: `crawler seed --again URL`" in told
-
-
-def test_a_crawl_without_known_pages_says_so(hand: Hand) -> None:
+def test_it_says_when_nothing_became_due(hand: Hand) -> None:
     assert OFF in hand.type("refresh", "--match", "x")
     set_rules(hand, ["every=1h"])
-    assert NOTHING_KNOWN in hand.type("refresh", "--match", "x")
-    assert "no page of a.test waits for its next visit (2 queued)" in hand.type("refresh", "--domain", "a.test")
+    assert NOTHING_DUE in hand.type("refresh", "--match", "x")
 
 
 def set_rules(hand: Hand, rules: list[str]) -> None:
@@ -113,20 +74,6 @@ def set_rules(hand: Hand, rules: list[str]) -> None:
         await save_settings(store, crawl, settings.to_json())
 
     hand.with_store(save)
-
-
-async def more_pages(store: RedisStore, crawl: Crawl) -> None:
-    """More URLs of a.test, settled and not, and one of e.test."""
-    clock = await crawl_clock(store, crawl)
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(known_share=0.5), crawl.fingerprint_key)
-    priorities = {"over": 9.0, "dead": 8.0, "leased": 7.0}
-    await frontier.push([Entry(f"https://a.test/{name}", "a.test", value) for name, value in priorities.items()])
-    (reply, *_), _ = await frontier.lease([frontier.shard_of("a.test")], 1, "r1", 2)
-    (lease,) = reply.leases
-    ends = [SettledUrl(lease.entries[0], "done", "ok"), SettledUrl(lease.entries[1], "dead", "timeout")]
-    await frontier.settle([Settlement(lease, 0, urls=ends)])
-    await frontier.lease([frontier.shard_of("a.test")], 1, "r1", 1)
-    await frontier.push([Entry("https://a.test/queued", "a.test", 0.0), Entry("https://e.test/", "e.test", 0.0)])
 
 
 @pytest.mark.parametrize(
