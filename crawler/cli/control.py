@@ -526,7 +526,7 @@ def list_dead(
     letters, warnings = access.do(read)
     for warning in warnings:
         note(warning)
-    table = TextTable("reason", "URL", wraps="URL")
+    table = TextTable("reason", "URL")
     for letter in letters:
         table.add(letter.reason, letter.url)
     emit(letters, as_json, table if letters else Text("no dead letters"))

@@ -84,7 +84,7 @@ def doctor(as_json: bool) -> None:
         crawler doctor --redis redis://queue:6379/0
     """
     findings = run_until_signal(examine(given_settings()))
-    table = TextTable("check", "", "found", keeps="check", wraps="found")
+    table = TextTable("check", "", "found", keeps="check")
     for finding in findings:
         found = Text(finding.found)
         if finding.remedy:

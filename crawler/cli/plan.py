@@ -162,7 +162,7 @@ def _filled(value: Any, numbers: dict[str, float]) -> Any:
 
 
 def _screen(made: Plan) -> RenderableType:
-    table = TextTable("figure", ">value", "formula", keeps="figure", wraps="formula")
+    table = TextTable("figure", ">value", "formula", keeps="figure")
     for line in made.lines:
         table.add(line.name, line.text, Text(line.formula, style="dim"))
     style = "bold green" if made.is_possible else "bold red"
@@ -171,7 +171,7 @@ def _screen(made: Plan) -> RenderableType:
 
 
 def _listed(constants: Constants) -> RenderableType:
-    table = TextTable("constant", ">value", "unit", "meaning", "source", keeps="constant", wraps="meaning")
+    table = TextTable("constant", ">value", "unit", "meaning", "source", keeps="constant")
     for name, facts in FACTS.items():
         table.add(name, f"{getattr(constants, name):g}", facts["unit"], facts["meaning"], facts["source"])
     return table

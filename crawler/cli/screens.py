@@ -10,18 +10,16 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from math import ceil
 from pathlib import Path
 
 import msgspec
-from rich.cells import cell_len
 from rich.columns import Columns
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.measure import Measurement
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -56,19 +54,6 @@ from frontier.store import RedisStore
 
 _BARS = "▁▂▃▄▅▆▇█"
 
-SIDE_BY_SIDE = 120
-"""Columns of a terminal from which the two lists of domains are side by side."""
-
-WIDEST = 500
-"""Columns. Tables are measured as if a terminal had this many, to find out how wide they want to be."""
-
-LEAST_CHARACTERS = 4
-"""What is left of a text in the narrowest terminal."""
-
-END, LONG_ENOUGH = 9, 16
-"""Characters at the end of a shortened name, URL or other word, and the least width with room for them. The names of the
-replicas on one machine differ only in their last eight."""
-
 REFRESH_S = 0.5
 
 SUMMARY_TRIES, SUMMARY_PAUSE_S = 3, 1.0
@@ -86,47 +71,25 @@ LAST_LINES_S = 1.0
 # tables
 
 
-class _Shortened:
-    """A text on one line, shortened with an ellipsis: a single word before its end, other text at its end."""
-
-    def __init__(self, text: Text) -> None:
-        self._text = text
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        width = cell_len(self._text.plain)
-        return Measurement(min(LEAST_CHARACTERS, width), width)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        shown, width = self._text.copy(), options.max_width
-        if cell_len(shown.plain) > width >= LONG_ENOUGH and " " not in shown.plain:
-            end = shown[-END:]
-            shown.truncate(width - cell_len(end.plain), overflow="ellipsis")
-            shown.append_text(end)
-        shown.truncate(width, overflow="ellipsis")
-        yield shown
-
-
 class TextTable(Table):
-    """A table with these columns. If there is not enough room, its widest texts are shortened first.
+    """A table with these columns. Long texts continue in the next line.
 
-    A column whose name begins with ">" has numbers: it is right-aligned and never shortened. Nor is the column `keeps`, for
-    a name that has to be complete. Long texts of the columns `wraps` continue in the next line."""
+    A column whose name begins with ">" has numbers: it is right-aligned and never broken. Nor is the column `keeps`, for a
+    name that has to be complete."""
 
-    def __init__(self, *columns: str, keeps: str = "", wraps: str | Collection[str] = ()) -> None:
+    def __init__(self, *columns: str, keeps: str = "") -> None:
         super().__init__(box=None, header_style="bold", padding=(0, 2, 0, 0))
-        wrapping = {wraps} if isinstance(wraps, str) else {*wraps}
         for name in columns:
             is_number = name.startswith(">")
-            is_whole = is_number or name == keeps
             self.add_column(
-                name.lstrip(">"), justify="right" if is_number else "left", no_wrap=is_whole, overflow="fold"
+                name.lstrip(">"),
+                justify="right" if is_number else "left",
+                no_wrap=is_number or name == keeps,
+                overflow="fold",
             )
-        self._shortens = [not (name.startswith(">") or name in {keeps, *wrapping}) for name in columns]
 
     def add(self, *cells: str | Text) -> None:
-        texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
-        shortens = zip(texts, self._shortens, strict=True)
-        self.add_row(*(_Shortened(text) if is_shortened else text for text, is_shortened in shortens))
+        self.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
 
 
 # status, top, domains, shards
@@ -191,7 +154,7 @@ def status(found: Status, place: str = "") -> RenderableType:
             Text.assemble(("items rejected" if name == "rejected" else name, "bold"), "  ", words)
             for name, _, words in _items(found)
         ),
-        *([Replicas(found.replicas)] if found.replicas else []),
+        *([replicas(found.replicas)] if found.replicas else []),
         *alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}"),
         *rules(found.rules),
         *(Text(line, style="yellow") for line in settings_behind(found)),
@@ -317,9 +280,11 @@ def top(snapshot: Snapshot, place: str = "", rows: int = 8, hint: str = "") -> R
         parts += [_figures(snapshot.summary, bool(snapshot.replicas)), *_visits(snapshot.summary)]
     parts += rules(snapshot.rules, rows)
     if snapshot.replicas:
-        parts.append(_panel("replicas", Replicas(snapshot.replicas)))
+        parts.append(_panel("replicas", replicas(snapshot.replicas)))
     if snapshot.summary is not None:
-        parts.append(_TwoLists(snapshot.summary, rows))
+        lists = (("most queued", snapshot.summary.busiest), ("due last", snapshot.summary.resting))
+        panels = [_panel(title, domains(lines[:rows], snapshot.summary.at_ms)) for title, lines in lists]
+        parts.append(Columns(panels))
     if snapshot.replicas:
         parts.append(_panel("recent failures", failures(snapshot.replicas, rows)))
     return Group(*parts)
@@ -331,7 +296,7 @@ def old(error: str, age_s: float) -> Text:
 
 
 def _panel(title: str, content: RenderableType) -> Panel:
-    return Panel(content, title=title, title_align="left", border_style="dim")
+    return Panel(content, title=title, title_align="left", border_style="dim", expand=False)
 
 
 def _headline(snapshot: Snapshot) -> Text:
@@ -383,69 +348,31 @@ def _resting(found: Summary) -> str:
     return f"{found.domains_resting:,}" + (f", next in {span(next_s)}" if next_s else "")
 
 
-class Replicas:
-    """The table of replicas. In a narrow terminal, addresses and free disk space follow it, so that nothing is cut off."""
-
-    def __init__(self, records: Sequence[HealthRecord]) -> None:
-        self._records = records
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self._table(is_wide=True)
-        if Measurement.get(console, options.update(width=WIDEST), table).maximum <= options.max_width:
-            yield table
-            return
-        yield self._table(is_wide=False)
-        for record in self._records:
-            free = "" if record.disk_free is None else f" ({record.disk_free / 1e9:,.1f} GB free)"
-            name = f"live page of {record.index or record.replica}{free}: "
-            yield Text.assemble((name, "dim"), _address(record), overflow="fold")
-
-    def _table(self, is_wide: bool) -> TextTable:
-        headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB"]
-        table = TextTable(*headings, *[">GB free", "live page"] * is_wide)
-        for record in self._records:
-            table.add(
-                str(record.index or "-"),
-                record.replica,
-                str(record.shards),
-                f"{record.domains:,}",
-                str(record.busy),
-                f"{record.pages:,}",
-                f"{record.pages_per_s:,.1f}",
-                f"{record.rss_mb:.0f}",
-                *["-" if record.disk_free is None else f"{record.disk_free / 1e9:,.1f}", _address(record)][
-                    : 2 * is_wide
-                ],
-            )
-        return table
-
-
-def _address(record: HealthRecord) -> str:
-    return f"http://{record.address}/"
-
-
-class _TwoLists:
-    """The lists of domains: side by side, or one below the other in a narrow terminal."""
-
-    def __init__(self, summary: Summary, rows: int) -> None:
-        lists = (("most queued", summary.busiest), ("due last", summary.resting))
-        self._panels = [_panel(title, domains(lines[:rows], summary.at_ms)) for title, lines in lists]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if options.max_width < SIDE_BY_SIDE:
-            yield from self._panels
-            return
-        grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
-        for _ in self._panels:
-            grid.add_column(ratio=1)
-        grid.add_row(*self._panels)
-        yield grid
+def replicas(records: Sequence[HealthRecord]) -> RenderableType:
+    """Return the table of replicas, and below it where they listen, so that no address is broken in a narrow terminal."""
+    table = TextTable(">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB")
+    addresses = []
+    for record in records:
+        table.add(
+            str(record.index or "-"),
+            record.replica,
+            str(record.shards),
+            f"{record.domains:,}",
+            str(record.busy),
+            f"{record.pages:,}",
+            f"{record.pages_per_s:,.1f}",
+            f"{record.rss_mb:.0f}",
+        )
+        free = "" if record.disk_free is None else f" ({record.disk_free / 1e9:,.1f} GB free)"
+        name = f"live page of {record.index or record.replica}{free}: "
+        addresses.append(Text.assemble((name, "dim"), f"http://{record.address}/", overflow="fold"))
+    return Group(table, *addresses)
 
 
 def domains(lines: Sequence[DomainLine], now_ms: int) -> RenderableType:
     if not lines:
         return Text("none", style="dim")
-    table = TextTable("domain", ">queued", "when", "why", wraps="why")
+    table = TextTable("domain", ">queued", "when", "why")
     for line in lines:
         when = "being fetched" if line.held == "leased" else _when(line.at_ms - now_ms)
         table.add(line.domain, f"{line.queued:,}", when, why(line))
@@ -481,7 +408,7 @@ def failures(records: Sequence[HealthRecord], rows: int) -> RenderableType:
 
 def shards(lines: Sequence[ShardLine], total: int, now_ms: float) -> RenderableType:
     """Return the table of `crawler shards`: the shards of each replica, and since when it has them."""
-    table = TextTable("replica", ">shards", ">share", ">held for", "which", wraps="which")
+    table = TextTable("replica", ">shards", ">share", ">held for", "which")
     for line in lines:
         name = line.replica or Text("unowned, with work", style="yellow")
         held = "-" if not line.last_since_ms else f"{span((now_ms - line.last_since_ms) / 1000)} or more"

@@ -200,7 +200,7 @@ def _changes(before: CrawlSettings, wanted: CrawlSettings, loaded: Settings) -> 
 def _changed(changes: list[Change], revision: int) -> RenderableType:
     if not changes:
         return Text(f"nothing changes; the settings stay at revision {revision}")
-    table = TextTable("setting", "before", "now", "takes effect", keeps="setting", wraps=("before", "now"))
+    table = TextTable("setting", "before", "now", "takes effect", keeps="setting")
     for one in changes:
         table.add(one.name, *_before_and_after(one), one.takes_effect)
     reset = [one.name for one in changes if one.is_reset]
