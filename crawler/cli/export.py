@@ -569,7 +569,7 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
     if not (follow or written.items or refusals.count):
         raise UserError(data_sets.without_items(paths, line_files_among(paths), name))
     changed = count_of(written.changed, "row")
-    Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or changed")
+    Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or replaced")
     left_open = [path for path in line_files_among(paths) if is_open(path)]
     if not follow:
         rejected = data_sets.read_rejected(paths, name)

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from io import BufferedReader
@@ -291,7 +290,7 @@ class ItemTable:
 
     def write(self, rows: Sequence[tuple[FoundItem, dict[str, Any]]], fields: Sequence[str], batch: Batch) -> int:
         """Write `rows`, items with their values, and the positions of their `batch`, in one transaction. `fields`: the
-        columns to write; what an item lacks becomes null. Returns the number of rows that are new or have changed. Raises
+        columns to write; what an item lacks becomes null. Returns the number of rows that are new or replaced. Raises
         BadValues."""
         from psycopg import DataError, IntegrityError  # noqa: PLC0415
         from psycopg.errors import NotNullViolation, ProgramLimitExceeded, RaiseException  # noqa: PLC0415
@@ -322,35 +321,23 @@ class ItemTable:
         with cursor.copy(SQL("COPY {} ({}, {}) FROM STDIN").format(batch, names, number)) as copy:
             for at, (item, values) in enumerate(rows):
                 copy.write_row([*(_plain(values.get(field)) for field in fields), item.settled_at, at])
-        parts = {
-            "table": self._table,
-            "names": names,
-            "keys": keys,
-            "newest": SQL(
-                "(SELECT DISTINCT ON ({keys}) * FROM {batch} ORDER BY {keys}, {time} DESC, {number} DESC) AS newest"
-            ).format(keys=keys, batch=batch, time=Identifier(SETTLED_AT), number=number),
-            "time": Identifier(SETTLED_AT),
-            "is_old": SQL("kept.{0} IS NULL OR kept.{0} < newest.{0}").format(Identifier(SETTLED_AT)),
-            "changes": SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in columns),
-            # As text, because some types cannot be compared.
-            "differs": SQL(" OR ").join(
-                SQL("kept.{0}::text IS DISTINCT FROM newest.{0}::text").format(Identifier(name)) for name in fields
-            ),
-        }
-        cursor.execute(
-            SQL(
-                "SELECT count(*) FROM {newest} LEFT JOIN (SELECT TRUE AS is_there, * FROM {table}) AS kept "
-                "USING ({keys}) WHERE kept.is_there IS NULL OR (({is_old}) AND ({differs}))"
-            ).format(**parts)
-        )
-        (changed,) = cursor.fetchone() or (0,)
+        newest = SQL(
+            "(SELECT DISTINCT ON ({keys}) * FROM {batch} ORDER BY {keys}, {time} DESC, {number} DESC) AS newest"
+        ).format(keys=keys, batch=batch, time=Identifier(SETTLED_AT), number=number)
         cursor.execute(
             SQL(
                 "INSERT INTO {table} AS kept ({names}) SELECT {names} FROM {newest} ON CONFLICT ({keys}) "
                 "DO UPDATE SET {changes} WHERE kept.{time} IS NULL OR kept.{time} < excluded.{time}"
-            ).format(**parts)
+            ).format(
+                table=self._table,
+                names=names,
+                newest=newest,
+                keys=keys,
+                changes=SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in columns),
+                time=Identifier(SETTLED_AT),
+            )
         )
-        return int(changed)
+        return cursor.rowcount
 
     # positions
 
@@ -446,7 +433,7 @@ AWAY_S = 2.0
 
 
 class Written(msgspec.Struct):
-    """What was written. `items`: those that were read; `changed`: rows that are new or have changed."""
+    """What was written. `items`: those that were read; `changed`: rows that are new or replaced."""
 
     items: int = 0
     changed: int = 0
@@ -479,7 +466,7 @@ def write_items(
                 writer = ItemWriter(table, destination.keys, schema, written, observer)
                 for batch in ItemTail(paths, name, {}).batches():
                     writer.look_at(batch.items)
-                writer.choose_columns()
+                writer.check_keys()
                 _write(ItemTail(paths, name, table.positions(name) if stopping else {}), writer, stopping)
                 return written
         except DatabaseAway as error:
@@ -514,25 +501,20 @@ class ItemWriter:
         self._written = written
         self._observer = observer
         self._schema = schema
-        self._met = Counter[str]()  # the fields of the data set, in their order, and how many items have each
+        self._met: dict[str, None] = {}  # the fields of the data set, in their order
 
     def look_at(self, items: Sequence[FoundItem]) -> None:
         """Learn the fields of `items`, before any are written."""
         for item in items:
             fields = msgspec.json.decode(item.json)
-            if not (self._unusable(fields, ()) or self._schema.add(fields)):
-                self._met.update(fields.keys())
+            if not (self._unusable(fields, self._met) or self._schema.add(fields)):
+                self._met |= dict.fromkeys(fields)
 
-    def choose_columns(self) -> None:
-        """If the items that were seen have too many fields, give columns to those that most items have. Raises UserError if
-        no item has a field that is a key."""
+    def check_keys(self) -> None:
+        """Raises UserError if no item has a field that is a key."""
         missing = [key for key in self._keys if key not in self._met]
         if self._met and missing:
             raise UserError(f"no item has a field {missing[0]!r}, the --key; the fields are {', '.join(self._met)}")
-        needed = {*self._keys, *self._table.columns}
-        rare = sorted(self._met, key=lambda name: (name not in needed, -self._met[name]))[MOST_COLUMNS:]
-        for name in rare:
-            del self._met[name]
 
     def write(self, batch: Batch) -> None:
         rows = []
@@ -543,7 +525,7 @@ class ItemWriter:
                 self._observer.on_refused(Refused(item, reason))
             else:
                 rows.append((item, fields))
-                self._met.update(fields.keys())
+                self._met |= dict.fromkeys(fields)
         known = {name: kind for name, kind in self._schema.known.items() if name in self._met}
         if rows:
             if added := self._table.add_columns(known):

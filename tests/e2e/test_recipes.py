@@ -116,7 +116,7 @@ def test_a_shop_to_postgresql(crawler: Bench, web: Web, replicas: int) -> None:
         rows = server.query("SELECT url, name, price FROM products")
         assert {url: (name, price) for url, name, price in rows} == found
         last = start(crawler, once, server.url, {"PGPASSWORD": PASSWORD}).wait()
-        assert (last.code, last.out) == (0, f"{len(found)} items; 0 rows of the table products new or changed\n")
+        assert (last.code, last.out) == (0, f"{len(found)} items; 0 rows of the table products new or replaced\n")
 
 
 @REPLICAS

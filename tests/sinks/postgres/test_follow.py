@@ -84,7 +84,7 @@ def test_items_are_followed_as_their_pages_are_settled(export: Export, server: P
     wait_until(lambda: rows(server) == 4, "the sixth item")
     following.send(signal.SIGINT)
     done = following.wait()
-    assert (done.code, done.out) == (0, "2 items; 2 rows of the table shop new or changed\n")
+    assert (done.code, done.out) == (0, "2 items; 2 rows of the table shop new or replaced\n")
 
 
 def test_a_crawl_may_be_started_after_its_follower(server: PostgresProcess, tmp_path: Path) -> None:
