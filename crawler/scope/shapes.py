@@ -29,6 +29,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -319,18 +320,18 @@ class Shapes:
 
     def __init__(self, share: float = 1.0) -> None:
         self._share = share
-        self._shapes = Recent[str, _Shape](20_000)
+        self._shape = lru_cache(20_000)(lambda name: _Shape())
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
-        # Pages, those that were put off, less those that they have earned, and pages that may be indexed.
-        self._domains = Recent[str, list[int]](8_192)
+        # Pages of a domain, those that were put off, less those that they have earned, and pages that may be indexed.
+        self._counts = lru_cache(8_192)(lambda domain: [0, 0, 0])
         self._texts = Recent[str, _Texts](256)  # by shape, with any names of parameters
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._has_useless = False  # asked for each link
         self._named = 0
 
     def __repr__(self) -> str:
-        return f"<Shapes {len(self._shapes)} share={self._share}>"
+        return f"<Shapes {self._shape.cache_info().currsize} share={self._share}>"
 
     def apply(self, share: float) -> None:
         self._share = share
@@ -342,18 +343,18 @@ class Shapes:
         narrow, wide = shapes_of(url)
         if narrow in useless:
             return self._name(narrow)
-        known = self._shapes.get(narrow)
-        if wide in useless and (known is None or known.pages < LEARNT_FROM):
+        known = self._shape(narrow)
+        if wide in useless and known.pages < LEARNT_FROM:
             return self._name(wide)
         path, mark, names = narrow.partition("?")
         if not mark or (whole := path + _ANY_NAMES) not in useless:
             return ""
-        is_put_off = "&" in names if known is None or not known.pages else known.is_all_useless
+        is_put_off = known.is_all_useless if known.pages else "&" in names
         return self._name(whole) if is_put_off else ""
 
     def may_fetch(self, domain: str) -> bool:
         """Whether one more URL that was put off may be fetched from `domain`."""
-        return self._left(self._domains.get(domain) or (0, 0, 0)) > 0
+        return self._left(self._counts(domain)) > 0
 
     def _left(self, counts: Sequence[int]) -> float:
         pages, put_off, _ = counts
@@ -375,9 +376,7 @@ class Shapes:
         is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), origin, page)
         if self._share >= 1:
             return Noted(is_copy) if is_copy else NOTHING
-        counts = self._domains.get(domain)
-        if counts is None:
-            self._domains.put(domain, counts := [0, 0, 0])
+        counts = self._counts(domain)
         counts[entry.priority <= PUT_OFF] += 1
         counts[2] += not noindex
         names: tuple[str, ...] = shapes_of(entry.url)
@@ -413,7 +412,7 @@ class Shapes:
     def _learn(
         self, domain: str, names: tuple[str, ...], shapes: tuple[_Shape, ...], is_copy: bool, useless: bool
     ) -> Noted:
-        known = self._useless.get(domain)
+        known = self._useless.get(domain) if self._has_useless else None
         new = 0
         for name, shape in zip(names, shapes, strict=True):
             if shape.latest and shape.is_useless:
@@ -439,12 +438,12 @@ class Shapes:
             names = shapes_of(url)
             if names[0] == shape or ("?" in names[0] and not noindex):
                 continue
-            known = [found for name in names if (found := self._shapes.get(name)) is not None]
+            known = list(map(self._shape, names))
             if not all(found.indexed or not found.pages for found in known):
                 continue
             if noindex:
                 return True
-            target = self._shape(names[0])
+            target = known[0]
             if any(found.is_mostly_near for found in known):
                 continue
             target.promised += not target.is_known
@@ -465,12 +464,6 @@ class Shapes:
             self._named += 1
             shape.name = name[:120] if self._named <= NAMED else OTHER
         return shape.name
-
-    def _shape(self, name: str) -> _Shape:
-        shape = self._shapes.get(name)
-        if shape is None:
-            self._shapes.put(name, shape := _Shape())
-        return shape
 
     def _is_repeated(self, seen: Recent[int, int], value: int, origin: str, page: int) -> bool:
         key = hash((origin, value))
