@@ -290,6 +290,14 @@ class LogListener(_Listener):
 
     def observe(self, event: ev.Event) -> None:
         match event:
+            case ev.PageSettled(page):  # first, because it is the most frequent
+                if page.outcome == "dead" and page.depth == 0:
+                    reason = f"{page.reason}: {page.detail}" if page.detail else page.reason
+                    self._log(logging.WARNING, "seed_failed", url=page.url, reason=reason)
+            case ev.GroupCommitted():
+                if self._sink_blocked:
+                    self._log(logging.INFO, "sink_back")
+                self._sink_blocked = False
             case ev.ViewAdopted(view, owned, taken, dropped):
                 seen = (view.index, view.replicas, owned)
                 if seen != self._view:
@@ -326,14 +334,6 @@ class LogListener(_Listener):
                 if not self._sink_blocked:
                     self._log(logging.ERROR, "sink_blocked", error=error)
                 self._sink_blocked = True
-            case ev.GroupCommitted():
-                if self._sink_blocked:
-                    self._log(logging.INFO, "sink_back")
-                self._sink_blocked = False
-            case ev.PageSettled(page):
-                if page.outcome == "dead" and page.depth == 0:
-                    reason = f"{page.reason}: {page.detail}" if page.detail else page.reason
-                    self._log(logging.WARNING, "seed_failed", url=page.url, reason=reason)
             case ev.SettingsFollowed(revision, followed, waiting):
                 level = logging.WARNING if waiting else logging.INFO
                 fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}

@@ -155,7 +155,9 @@ class Scope(msgspec.Struct, frozen=True):
         if self.include and not any(pattern.is_in(url.href) for pattern in self.include):
             return "not_included"
         # Checked last, so that "outside" means that there is no other reason against the URL.
-        return None if self._covers(url, depth, hops, source_domain) else "outside"
+        if self.kind == "seeds":  # the redirect target of a seed counts as a seed
+            return None if url.domain == source_domain or (depth == 0 and hops > 0) else "outside"
+        return None if self._covers(url) else "outside"
 
     def judge_queued(self, entry: Entry) -> Reason | None:
         """Why `entry` is no longer in scope, or None. It was when it was queued, but settings change. A seed, and where it
@@ -172,19 +174,12 @@ class Scope(msgspec.Struct, frozen=True):
         if self.kind in ("seeds", "any"):  # which domains have seeds is not known here
             return None
         url = Url(entry.url, entry.domain, origin_of(entry.url))
-        return None if self._covers(url, entry.depth, entry.hops, entry.domain) else "outside"
+        return None if self._covers(url) else "outside"
 
-    def _covers(self, url: Url, depth: int, hops: int, source_domain: str) -> bool:
-        match self.kind:
-            case "any":
-                return True
-            case "seeds":
-                # The redirect target of a seed counts as a seed.
-                return url.domain == source_domain or (depth == 0 and hops > 0)
-            case "domains":
-                return url.domain in self.names or _is_below(host_of(url.origin), self.names)
-            case "hosts":
-                return host_of(url.origin) in self.names
+    def _covers(self, url: Url) -> bool:
+        if self.kind == "domains":
+            return url.domain in self.names or _is_below(host_of(url.origin), self.names)
+        return self.kind == "any" or host_of(url.origin) in self.names
 
 
 def _is_below(host: str, names: frozenset[str]) -> bool:
