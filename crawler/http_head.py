@@ -16,7 +16,7 @@ pattern here takes linear time, whatever a site sends.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -59,11 +59,27 @@ class Head(NamedTuple):
 
     def get(self, name: bytes) -> str | None:
         """The first value of the field `name` (in lower case), or None."""
-        return next((value.decode("latin-1") for key, value in self.fields if key.lower() == name), None)
+        value = first_values(self.fields).get(name)
+        return None if value is None else value.decode("latin-1")
 
     def get_list(self, name: bytes) -> str:
-        """All values of the field `name` (in lower case) as one list (RFC 9110 5.3); empty if there is none."""
-        return ", ".join(value.decode("latin-1") for key, value in self.fields if key.lower() == name)
+        """`all_values` as text, empty without one."""
+        return (all_values(self.fields, name) or b"").decode("latin-1")
+
+
+@lru_cache(maxsize=256)  # the client, the worker and the archive ask for fields of the same response
+def first_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
+    """The first value of each of `fields`, by its name in lower case."""
+    return {name.lower(): value for name, value in reversed(fields)}
+
+
+def all_values(fields: tuple[tuple[bytes, bytes], ...], name: bytes) -> bytes | None:
+    """All values of the field `name` (in lower case) as one list, or None: a field whose value is a list may come in
+    several lines (RFC 9110 5.3)."""
+    first = first_values(fields)
+    if name not in first or len(first) == len(fields):
+        return first.get(name)
+    return b", ".join(value for key, value in fields if key.lower() == name)
 
 
 def parse_head(data: bytes) -> Head:

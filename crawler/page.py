@@ -15,6 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind
+from crawler.http_head import all_values, first_values
 from frontier.entries import label_of, payload_of
 from politeness.usage import NO_USAGE, Usage
 
@@ -157,20 +158,15 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of the header `name` (in lower case), or None."""
-        for key, value in self.headers:
-            if key.lower() == name:
-                return value
-        return None
+        return first_values(self.headers).get(name)
 
     def header_list(self, name: bytes) -> bytes | None:
-        """All values of the header `name` (given in lower case) as one list, or None: a field whose value is a list may
-        come in several lines (RFC 9110 5.3)."""
-        values = [value for key, value in self.headers if key.lower() == name]
-        return b", ".join(values) if values else None
+        """All values of the header `name` (in lower case) as one list, or None."""
+        return all_values(self.headers, name)
 
     def header_text(self, name: bytes) -> str:
         """`header_list` as text, empty without one."""
-        return (self.header_list(name) or b"").decode("latin-1")
+        return (all_values(self.headers, name) or b"").decode("latin-1")
 
     @property
     def content_coding(self) -> str:

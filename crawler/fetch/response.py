@@ -20,7 +20,7 @@ from http import HTTPStatus
 from io import SEEK_END, BytesIO
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.http_head import HEAD_END, Head, parse_head
+from crawler.http_head import HEAD_END, Head, all_values, parse_head
 from crawler.page import Repaired
 
 MAX_INTERIM_RESPONSES = 5
@@ -212,14 +212,10 @@ class ResponseReader:
             self.is_whole = size == 0  # RFC 9112 8: the content is complete without the trailer fields
 
 
-def _framing(message: Head) -> tuple[list[str], list[str], list[str]]:
+def _framing(message: Head) -> list[list[str]]:
     """The members, in lower case, of the lists Transfer-Encoding, Content-Length and Connection (RFC 9110 5.6.1)."""
-    values: dict[bytes, list[str]] = {b"transfer-encoding": [], b"content-length": [], b"connection": []}
-    for name, value in message.fields:
-        if (key := name.lower()) in values:
-            values[key] += map(str.strip, value.decode("latin-1").lower().split(","))
-    codings, lengths, connection = values.values()
-    return codings, lengths, connection
+    sent = [all_values(message.fields, name) for name in (b"transfer-encoding", b"content-length", b"connection")]
+    return [[] if text is None else list(map(str.strip, text.decode("latin-1").lower().split(","))) for text in sent]
 
 
 def _is_regular(message: Head, codings: list[str], lengths: list[str]) -> bool:

@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple, cast
 
 import msgspec
 
+from crawler.http_head import first_values
 from crawler.page import GZIP, Cut, Page, Repaired
 from crawler.parse.coding import Decoded, decode_body
 from crawler.parse.encoding import MediaType, encoding_named
@@ -191,6 +192,8 @@ Fields = Sequence[tuple[bytes, bytes]]
 
 def noted_fields(fields: Fields) -> list[tuple[bytes, bytes]]:
     """The header fields among `fields` that are in `NOTED`, with their names in lower case."""
+    if NOTED.isdisjoint(first_values(tuple(fields))):  # as nearly always
+        return []
     return [(name, value) for key, value in fields if (name := key.lower()) in NOTED]
 
 

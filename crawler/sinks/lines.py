@@ -25,7 +25,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.page import NO_CONTENT, Content, Page
+from crawler.page import NO_CONTENT, Content, Exchange, Page
 from crawler.parse.structured import plain, readable
 from crawler.scope.next_visit import Visits, visit_priority
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -204,8 +204,6 @@ class PageLines:
 
     def _line(self, row: Row) -> Line:
         page, exchange, content = row.page, row.page.exchange, row.content
-        # The first value of each field counts.
-        sent = {name.lower(): value for name, value in reversed(exchange.headers)} if exchange else {}
         line = Line(
             url=page.url,
             domain=page.domain,
@@ -265,8 +263,8 @@ class PageLines:
             detail=page.detail or None,
             text_by=content.text_by,
             published=content.published,
-            content_language=_field(sent.get(b"content-language")),
-            last_modified=_field(sent.get(b"last-modified")),
+            content_language=_header(exchange, b"content-language"),
+            last_modified=_header(exchange, b"last-modified"),
         )
         if (rendered := page.rendered) is not None:
             line = msgspec.structs.replace(
@@ -287,7 +285,8 @@ def _by_name(items: Iterable[tuple[str, Any]]) -> msgspec.Raw | None:
     return msgspec.Raw(msgspec.json.encode(named)) if named else None
 
 
-def _field(value: bytes | None) -> str | None:
+def _header(exchange: Exchange | None, name: bytes) -> str | None:
+    value = exchange and exchange.header(name)
     return value.decode("latin-1") if value else None
 
 

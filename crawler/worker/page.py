@@ -20,9 +20,7 @@ from crawler.parse.coding import decode_body
 from crawler.parse.document import (
     INLINE_INPUT,
     INLINE_OUTPUT,
-    NOTED,
     Document,
-    Fields,
     ParsedDocument,
     ParseLimits,
     noted_fields,
@@ -196,11 +194,8 @@ class PageBuilder:
             page = msgspec.structs.replace(page, licenses=rules.licenses)
         if exchange is None:
             return (page if site is NOT_STATED else msgspec.structs.replace(page, usage=site.combined())), ()
-        fields = [(name, value) for key, value in exchange.headers if (name := key.lower()) in _READ]
-        texts = _texts(fields)
-        content_type, coding = texts.get(b"content-type", ""), texts.get(b"content-encoding", "")
-        link, refresh = texts.get(b"link", ""), texts.get(b"refresh", "")
-        noted = noted_fields(fields)
+        content_type, link = exchange.header_text(b"content-type"), exchange.header_text(b"link")
+        noted = noted_fields(exchange.headers)
         is_ok = exchange.status == 200
         target = self._redirect(exchange) if 300 <= exchange.status < 400 else None
         if target is None:
@@ -208,7 +203,7 @@ class PageBuilder:
             is_named = entry.hops > 0 and not entry.chain
             if not is_named and rules is not None and rules.sitemaps:
                 is_named = self._is_named_sitemap(entry.url, origin, rules)
-            coding = content_coding(coding, content_type, exchange.body)
+            coding = content_coding(exchange.header_text(b"content-encoding"), content_type, exchange.body)
             if exchange.encoding:
                 content_type = f"{MediaType.parse(content_type).essence or 'text/html'}; charset={exchange.encoding}"
             document = Document(
@@ -224,7 +219,7 @@ class PageBuilder:
                 link,
             )
             reading = await self._read(document, exchange, entry.domain)
-            if refresh:
+            if refresh := exchange.header_text(b"refresh"):
                 reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
             if render is not None and is_ok and reading.found.error is None:
                 purpose = self._runtime.policy.usage.purpose
@@ -251,7 +246,7 @@ class PageBuilder:
         followed = reading
         if is_ok and "#" not in entry.url:
             # Error pages are alike, and say nothing of others. Nor do answers to different requests to a URL.
-            page, followed = self._compared(entry, page, exchange, reading, link + refresh)
+            page, followed = self._compared(entry, page, exchange, reading, link + exchange.header_text(b"refresh"))
         entries = await self._select(entry, followed, mode)
         if self.settings.extract.requisites and 200 <= exchange.status < 300:
             entries += self._embedded(entry, reading.found)
@@ -527,17 +522,6 @@ _OF_COPIES = frozenset({LinkKind.ANCHOR, LinkKind.LINK})
 
 COMPARED_BYTES = 65_536
 """Bytes of a decoded body that are compared with those of other pages."""
-
-_READ = NOTED | {b"content-type", b"content-encoding", b"link", b"refresh"}
-
-
-def _texts(fields: Fields) -> dict[bytes, str]:
-    """The values of `fields` by name, as one list for each, as `Exchange.header_list` gives them."""
-    texts: dict[bytes, str] = {}
-    for name, value in fields:
-        text = value.decode("latin-1")
-        texts[name] = f"{texts[name]}, {text}" if name in texts else text
-    return texts
 
 
 class PageHandling:
