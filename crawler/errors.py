@@ -188,6 +188,15 @@ class BrowserFailed(CrawlerError):
     """Raised when no browser can be started, or none is tried for a while because several have failed."""
 
 
+REFUSALS = frozenset(
+    {
+        *("backoff", "bad_url", "blocked", "interrupted", "no_answer", "offline", "rate", "redirects", "redis_away"),
+        *("robots", "robots_unreachable", "too_late", "too_many", "truncated", "usage", "usage_unreachable"),
+    }
+)
+"""The reasons of requests that are not made, besides `http_` and a status."""
+
+
 class Refused(CrawlerError):
     """Raised for a request that is not made. `reason`: one word, such as "robots" or "blocked"."""
 

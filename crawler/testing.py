@@ -16,15 +16,15 @@ from typing import Any
 import msgspec
 
 from crawler.arguments import JsonDict, checked
-from crawler.errors import FailureKind, FetchFailed, Refused, UserError
+from crawler.errors import REFUSALS, FailureKind, FetchFailed, Refused, UserError
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import extra_folders, load
 from crawler.handlers.requests import FILES, KnownAnswers
-from crawler.handlers.router import Context, Router, app_settings
+from crawler.handlers.router import Context, Router, app_settings, check_reason
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.handlers.values import SharedValues
 from crawler.hooks import Handled
-from crawler.page import Exchange, Extra, Link, LinkKind, Outcome, Page
+from crawler.page import DEAD_REASONS, Exchange, Extra, Link, LinkKind, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, robots_tags
 from crawler.parse.html import ExtractPolicy
 from frontier.entries import label_of, payload_of, request_of, tag_of
@@ -75,6 +75,8 @@ def page(
         url, status, headers = saved.url, saved.status, saved.headers
         failed = Outcome.DENIED if saved.is_denied else Outcome.DEAD
         label, payload, reason = label or saved.label, payload or saved.payload or None, saved.reason
+    else:
+        check_reason(f"{reason=}", reason, DEAD_REASONS | REFUSALS | set(FailureKind))
     if not (reason or 200 <= status <= 999):
         raise UserError(f"status={status}: write one from 200 to 999")
     try:

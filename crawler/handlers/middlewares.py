@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -180,9 +182,27 @@ def _steps(call: Coroutine[Any, None, Any]) -> Generator[Any, None, Any]:
             yield step
         except BaseException as raised:
             if _GIVEN_UP in raised.args:
-                del call
+                with _without_complaints():
+                    del call
                 raise
             error = raised
+
+
+@contextmanager
+def _without_complaints() -> Iterator[None]:
+    """A block in which Python writes nothing about coroutines that catch their end and go on: the log has said that they
+    took too long."""
+    hook = sys.unraisablehook
+
+    def without_these(problem: sys.UnraisableHookArgs) -> None:
+        if "ignored GeneratorExit" not in str(problem.exc_value):
+            hook(problem)
+
+    sys.unraisablehook = without_these
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
 
 
 def give_up(call: asyncio.Future[Any]) -> None:

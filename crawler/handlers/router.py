@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.inspect import DataclassType, DictType, StructType, TypedDictType, type_info
 
 from crawler.arguments import check, checked
 from crawler.errors import UserError, closest
@@ -90,6 +91,8 @@ class Router:
 
     @checked
     def __init__(self, settings: type | None = None) -> None:
+        if settings is not None and not isinstance(type_info(settings), _SCHEMAS):
+            raise UserError(f"settings has to be a dataclass or a msgspec.Struct, not {settings.__name__}")
         self.settings = settings
         self.start_hooks: list[Hook] = []
         self.end_hooks: list[Hook] = []
@@ -208,6 +211,7 @@ class Router:
 OK = range(200, 300)
 """The statuses of pages that handlers get unless they name others."""
 
+_SCHEMAS = (DataclassType, StructType, TypedDictType, DictType)
 _MEDIA_TYPE = re.compile(r"[^/;*\s]+/(\*|[^/;*\s]+)")
 _FAILED_STATUS = re.compile(r"http_[4-9]\d\d")
 
@@ -227,13 +231,17 @@ def _check_kind(kind: int | str) -> None:
     if not isinstance(kind, str):
         if not isinstance(kind, int) or not 400 <= kind <= 999:
             raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")
-        return
-    reason = kind.removeprefix("given_up_")
-    if kind and reason not in DEAD_REASONS and not _FAILED_STATUS.fullmatch(reason):
-        meant = "".join(f"; did you mean {near!r}?" for near in closest(kind, DEAD_REASONS))
-        known = ", ".join(sorted(DEAD_REASONS))
+    else:
+        check_reason(f"@router.on_failure(kind={kind!r})", kind, DEAD_REASONS)
+
+
+def check_reason(written: str, reason: str, known: Collection[str]) -> None:
+    """Raise UserError unless `reason`, of a failure or empty, is one of `known` or has a status. `written`: what has it."""
+    of_try = reason.removeprefix("given_up_")
+    if reason and of_try not in known and not _FAILED_STATUS.fullmatch(of_try):
+        meant = "".join(f"; did you mean {near!r}?" for near in closest(reason, known))
         raise UserError(
-            f"@router.on_failure(kind={kind!r}): no page fails like this{meant}; the reasons are http_STATUS, {known}, and "
+            f"{written}: no page fails like this{meant}; the reasons are http_STATUS, {', '.join(sorted(known))}, and "
             "given_up_ with one of these"
         )
 

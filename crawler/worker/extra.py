@@ -160,6 +160,7 @@ class ExtraRequests:
     async def send(self, visit: PageVisit, request: HttpRequest) -> Exchange:
         """Make `request` for the page of `visit`, and add the exchange to it. Any status is a response, and a redirect is
         not followed. Raises Refused and FetchFailed."""
+        await asyncio.sleep(0)  # one that catches each refusal, and goes on, must not hold up all others
         task, result = asyncio.current_task(), "cancelled"
         IS_EXTRA.set(True)
         if task is not None:

@@ -477,6 +477,23 @@ def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[st
     assert not site.times("/api/forgotten")
 
 
+def test_a_handler_that_catches_all_refusals_ends_with_its_time(site: Site, settings: dict[str, Any]) -> None:
+    settings["handlers"] = {"timeout": 1}
+    router = Router()
+
+    @router.handler("/product/0")
+    async def stubborn(page: ParsedPage, crawl: Handle) -> None:
+        while True:
+            try:
+                await crawl.fetch("/private/x")
+            except BaseException:
+                continue
+
+    crawl = crawled(router, settings)
+    assert crawl.stats.done == {"ok": 3}
+    assert crawl.stats.dead == {"handler_timeout": 1}
+
+
 def test_a_task_that_outlives_its_page_makes_no_more_requests(site: Site, settings: dict[str, Any]) -> None:
     """Nobody would archive them."""
     router, is_over, asked = Router(), asyncio.Event(), list[asyncio.Task[Any]]()

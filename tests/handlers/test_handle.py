@@ -127,6 +127,12 @@ def test_a_reason_that_no_page_has_is_refused_with_those_that_there_are(kind: st
     assert ("did you mean 'timeout'" in str(refused.value)) == (kind == "timout")
 
 
+def test_settings_that_no_table_fits_are_refused() -> None:
+    for schema in (int, list, Handle):
+        with pytest.raises(UserError, match=f"a dataclass or a msgspec.Struct, not {schema.__name__}"):
+            Router(settings=schema)
+
+
 @pytest.mark.parametrize("status", [0, 99, "404", [], [404, None], range(400, 1001)])
 def test_what_is_no_status_is_refused(status: Any) -> None:
     with pytest.raises(UserError, match="write a status from 200 to 999, a range or a list"):

@@ -186,6 +186,12 @@ def test_requests_of_a_handler_are_answered_by_pages() -> None:
     assert result.items == {"products": [{"price": 7, "size": 3, "late": "timeout"}]}
 
 
+@pytest.mark.parametrize("reason", ["nonsense", "404", "given_up_"])
+def test_a_reason_that_no_answer_has_is_refused(reason: str) -> None:
+    with pytest.raises(UserError, match=f"reason='{reason}': no page fails like this; .*robots_unreachable"):
+        page(URL, reason=reason)
+
+
 FEED = "<rss><channel><item><link>http://shop.test/1</link></item></channel></rss>"
 
 
