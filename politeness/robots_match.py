@@ -3,11 +3,10 @@ its owner say about its use (Content-Usage)? Pure.
 
 Each `Decision` is created while the rules are built and names the deciding line, so that giving the reason costs nothing.
 
-The time of a decision is bounded for any file and any URL: less than 5 ms for 512 KiB of rules and a URL of 2 KB. Plain
-paths, nearly all rules, are in a dict and are looked up by each length that occurs. Paths with `*` are tried from the most
-specific one with `str.find`, without backtracking. If there are too many of them for that, an index excludes those whose
-longest part does not begin and end as some part of the URL does. If still too many are left, which takes a file and a URL
-that were made for each other, the strictest one counts as a match.
+The time of a decision is bounded for any file and any URL: some 15 ms for 512 KiB of rules and a URL of 2 KB. Plain paths,
+nearly all rules, are in a dict and are looked up by each length that occurs. Paths with `*` are tried from the most
+specific one with `str.find`, without backtracking. If they are too many for that, such as 3,000 for a URL of 300
+characters, the strictest one counts as a match.
 
 Protego does not match paths here: it meets fewer of the requirements of the RFC, and names no line
 (docs/decisions/0010-own-robots-matching.md).
@@ -81,63 +80,38 @@ class Pattern(msgspec.Struct, Generic[T], frozen=True, gc=False):
         return not self.anchored or (len(path) - len(self.tail) >= position and path.endswith(self.tail))
 
 
-def _order(pattern: Pattern[T]) -> tuple[int, int]:
-    """Sort key: the most specific pattern first; among those of equal rank, the first in the file."""
-    return -pattern.rank, pattern.line
-
-
-_PLAIN_WORK: Final = 1_000_000
-"""Characters of all patterns times characters of the URL. Up to this product, all patterns are tried: 0.6 ms at worst."""
-
-_MOST_WORK: Final = 10_000_000
-"""The limit of the same product for the patterns that the index leaves: 3 ms at worst, where a URL nearly contains the
-parts in many places, or where 6,000 patterns share their longest part with a URL of 70 characters."""
-
-_PATTERN_WORK: Final = 500
-"""Work that is counted for a pattern in addition, whatever its length."""
-
-_INDEXED_FROM: Final = _PLAIN_WORK // 2_048
-"""Characters of all patterns from which an index is built. With fewer, no URL that can be crawled needs it."""
+_MOST_WORK: Final = 30_000_000
+"""Characters of all patterns times characters of the URL, up to which they are tried: 15 ms at worst, where a URL nearly
+contains the parts in many places."""
 
 
 class Patterns(Generic[T]):
-    """All patterns of one file. `add` them, then run `build`."""
+    """All patterns of one file. `add` them, then call `sort`."""
 
-    __slots__ = ("_by_length", "_patterns", "_size")
+    __slots__ = ("_patterns", "_size")
 
     def __init__(self) -> None:
         self._patterns: list[Pattern[T]] = []
         self._size = 0  # characters in all patterns
-        # The index: patterns by the first and last n characters of the needle, where n is the greatest power of two up to
-        # its length, so that the two cover it. All pieces of n characters of the URL are looked up at once.
-        self._by_length: dict[int, dict[str, list[Pattern[T]]]] = {}
 
     def add(self, pattern: Pattern[T]) -> None:
         self._patterns.append(pattern)
         self._size += pattern.size
 
-    def build(self) -> Generator[None, None, None]:
-        """Sort and index the patterns. Yields after every few milliseconds of work."""
-        self._patterns.sort(key=_order)
-        if self._size <= _INDEXED_FROM:
-            return
-        for number, pattern in enumerate(self._patterns):
-            if number and number % SLICE == 0:
-                yield
-            length = 1 << len(pattern.needle).bit_length() >> 1
-            self._by_length.setdefault(length, {}).setdefault(pattern.needle[:length], []).append(pattern)
+    def sort(self) -> None:
+        self._patterns.sort(key=lambda pattern: (-pattern.rank, pattern.line))
 
     def __len__(self) -> int:
         return len(self._patterns)
 
     def __iter__(self) -> Iterator[Pattern[T]]:
-        """The patterns, the most specific first."""
+        """The patterns, the most specific first; among those of equal rank, the first in the file."""
         return iter(self._patterns)
 
     def best(self, path: str, above: int) -> Pattern[T] | None:
         """The most specific match with a rank greater than `above`. Raises OverflowError if this takes too much work."""
-        if self._size * len(path) > _PLAIN_WORK:
-            return self._best_indexed(path, above)
+        if self._size * len(path) > _MOST_WORK:
+            raise OverflowError
         for pattern in self._patterns:
             if pattern.rank <= above:
                 break
@@ -146,29 +120,11 @@ class Patterns(Generic[T]):
         return None
 
     def ties(self, pattern: Pattern[T], path: str) -> list[Pattern[T]]:
-        """`pattern` and all other matches of its rank. Raises OverflowError if this takes too much work."""
+        """`pattern`, a match, and all other matches of its rank."""
         first, end = (
             bisect(self._patterns, -pattern.rank, key=lambda one: -one.rank) for bisect in (bisect_left, bisect_right)
         )
-        if (end - first) * (pattern.size * len(path) + _PATTERN_WORK) > _MOST_WORK:
-            raise OverflowError
         return [other for other in self._patterns[first:end] if other.matches(path)]
-
-    def _best_indexed(self, path: str, above: int) -> Pattern[T] | None:
-        best: Pattern[T] | None = None
-        work = 0
-        for length, patterns in self._by_length.items():
-            pieces = {path[at : at + length] for at in range(len(path) - length + 1)}
-            for piece in patterns.keys() & pieces:
-                for pattern in patterns[piece]:
-                    if pattern.rank <= above or pattern.needle[len(pattern.needle) - length :] not in pieces:
-                        continue
-                    work += pattern.size * len(path) + _PATTERN_WORK
-                    if work > _MOST_WORK:
-                        raise OverflowError
-                    if (best is None or _order(pattern) < _order(best)) and pattern.matches(path):
-                        best = pattern
-        return best
 
 
 class _Rank(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -198,10 +154,10 @@ class PathRules(Generic[T]):
         else:
             self._prefixes[path] = _Rank(rank, value)
 
-    def build(self) -> Generator[None, None, None]:
-        """Call this after the last `add`. Yields after every few milliseconds of work."""
+    def sort(self) -> None:
+        """Call this after the last `add`."""
         self._lengths = sorted({len(path) for path in self._prefixes}, reverse=True)
-        yield from self.patterns.build()
+        self.patterns.sort()
 
     def plain(self, path: str) -> _Rank[T] | None:
         """The most specific match without a `*`."""
@@ -263,7 +219,7 @@ class Rules:
             text = f"{'Allow' if rule.is_allow else 'Disallow'}: {readable(rule.path)}"
             decision = Decision(rule.is_allow, rule.line, text, rules.group)
             rules._paths.add(path, 2 * len(path) + rule.is_allow, rule.line, decision)
-        yield from rules._paths.build()
+        rules._paths.sort()
         rules.usage = (yield from UsageRules.build(excerpt.usage)) if excerpt.usage else None
         return rules
 
@@ -331,7 +287,7 @@ class UsageRules:
             rules._paths.add(
                 path_form, len(path_form), first, decisive(statements)
             )  # a path may have thousands of lines
-        yield from rules._paths.build()
+        rules._paths.sort()
         return rules
 
     def stated(self, url: str) -> Statements:

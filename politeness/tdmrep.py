@@ -102,8 +102,7 @@ class TdmFile:
         for rule in rules:
             if "*" in rule.location:  # the first match counts, so its rank is the greatest
                 self._patterns.add(Pattern.of(rule.location, -rule.number, rule.number, rule))
-        for _ in self._patterns.build():
-            pass  # with so few rules, this takes no longer than one of its parts
+        self._patterns.sort()
 
     def __len__(self) -> int:
         return len(self._rules)

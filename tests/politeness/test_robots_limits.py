@@ -142,11 +142,11 @@ HOSTILE_PATTERNS: dict[str, Callable[[int], bytes]] = {
 @pytest.mark.parametrize("name", HOSTILE_PATTERNS)
 @pytest.mark.parametrize("length", [70, 990, 2_030])
 def test_no_decision_takes_long(name: str, length: int) -> None:
-    """5 ms on a fast core, with 512 KiB of patterns made for the URL; `str.find` alone took up to 600."""
+    """15 ms on a fast core, with 512 KiB of patterns made for the URL; `str.find` alone took up to 600."""
     rules = Rules.parse(filled_with(HOSTILE_PATTERNS[name]), "ourbot")
     started = time.process_time()
     decision = rules.decide("http://a.test/" + "a" * length)
-    assert time.process_time() - started < 0.03
+    assert time.process_time() - started < 0.1
     assert not decision.allowed
 
 
