@@ -32,7 +32,7 @@ from crawler.logs import log
 from crawler.settings.guarded import check_guarded
 from crawler.settings.load import CrawlSettings, Settings, extended, raise_for
 from crawler.settings.policies import SCORERS, check, located
-from crawler.settings.reference import as_toml, list_change
+from crawler.settings.reference import as_toml
 from crawler.settings.tables import LOADED, keys_of
 from crawler.sinks.files import whole_file
 from crawler.sinks.lines import SETTINGS
@@ -135,13 +135,7 @@ def _own(one: Difference) -> str:
     text = _text(without_secrets(one.name, one.here))
     if len(text) <= LONGEST_VALUE:
         return f"{one.name} = {text}"
-    if differs := list_change(*(without_secrets(one.name, value) for value in (one.crawl, one.here))):
-        return f"{one.name} = the default, {_shortened(differs)}"
-    return f"{one.name} = {_shortened(text)}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}..."
+    return f"{one.name} = {text[:LONGEST_VALUE]}..."
 
 
 def differences(stored: CrawlSettings, wanted: CrawlSettings) -> list[Difference]:

@@ -67,22 +67,19 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """A violation by the request to `url` at `at` (seconds since 1970). `needed`: what the rule required."""
+    """A violation by the request to `url` at `at` (seconds since 1970)."""
 
     rule: str
     url: str
     at: float
     detail: str
-    measured: float = 0.0
-    needed: float = 0.0
 
 
 class Report(msgspec.Struct):
-    """`closest`: domain -> shortest delay in seconds; `address_peaks`: address -> requests above what the rate alone
-    allows. `unasked`: origins with requests that were not checked against their robots.txt, because it is not in the folder
-    or was unreachable (`Timeline.unasked`). `unread`: records that could not be read, and files that could not be read to
-    the end. `broken`: those files, each with the reason; `with_unread`: the files with unread records, each with how many
-    and why."""
+    """`closest`: domain -> shortest delay in seconds. `unasked`: origins with requests that were not checked against their
+    robots.txt, because it is not in the folder or was unreachable (`Timeline.unasked`). `unread`: records that could not be
+    read, and files that could not be read to the end. `broken`: those files, each with the reason; `with_unread`: the files
+    with unread records, each with how many and why."""
 
     files: int
     requests: int
@@ -91,7 +88,6 @@ class Report(msgspec.Struct):
     robots: int
     unasked: int
     closest: dict[str, float]
-    address_peaks: dict[str, float]
     counts: dict[str, int]
     breaches: list[Breach]
     unread: int = 0
@@ -121,7 +117,8 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     for requests in by_domain.values():
         _check_browsers(requests, rules, breaches)
         _check_retry_after(requests, rules, breaches)
-    peaks = {address: _check_rate(address, requests, rules, breaches) for address, requests in by_address.items()}
+    for address, requests in by_address.items():
+        _check_rate(address, requests, rules, breaches)
     for request in archive.requests:
         if request.is_of_browser and not rules.render_obeys_robots:
             continue
@@ -153,7 +150,6 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         robots=sum(request.is_robots for request in archive.requests),
         unasked=len(timeline.unasked),
         closest={domain: gap for domain, gap in closest.items() if gap is not None},
-        address_peaks=peaks,
         counts=counts,
         breaches=breaches,
         unread=sum(one.count for one in archive.unread.values()) + len(archive.broken),
@@ -181,7 +177,7 @@ def _check_delays(
         needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
         if delay < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
             detail = f"{delay:.3f} s after {latest.url}; required: {needed:g} s"
-            breaches.append(Breach("too_close", request.url, request.start, detail, delay, needed))
+            breaches.append(Breach("too_close", request.url, request.start, detail))
         if request.end >= latest.end:
             latest = request
         in_flight.append(request)
@@ -196,8 +192,7 @@ def _check_browsers(requests: Sequence[Request], rules: Rules, breaches: list[Br
             ends[:] = [end for end in ends if end - rules.tolerance_s > request.start]
             if len(ends) >= rules.render_parallel:
                 detail = f"{len(ends)} others in flight; required: less than {rules.render_parallel}"
-                breach = Breach("render_parallel", request.url, request.start, detail, len(ends), rules.render_parallel)
-                breaches.append(breach)
+                breaches.append(Breach("render_parallel", request.url, request.start, detail))
             ends.append(request.end)
 
 
@@ -208,7 +203,7 @@ def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list
             wait, needed = request.start - refused.end, allowed_at - refused.end
             detail = f"{wait:.3f} s after {refused.url} had answered {refused.status} with a Retry-After"
             detail += f"; required: {needed:.3f} s"
-            breaches.append(Breach("unrested", request.url, request.start, detail, wait, needed))
+            breaches.append(Breach("unrested", request.url, request.start, detail))
         if request.status in (429, 503) and request.retry_after is not None:
             wait_s = parse_retry_after(request.retry_after, request.end)
             until = request.end + min(wait_s or 0.0, rules.backoff_max_s)
@@ -216,25 +211,22 @@ def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list
                 allowed_at, refused = until, request
 
 
-def _check_rate(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> float:
-    """Return the largest number of requests above the rate of an address, in any period."""
+def _check_rate(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
     rate_limit = rules.rate_limit
     if rate_limit is None:
-        return 0.0
+        return
     allowed = rate_limit.burst + rate_limit.rate_per_s * (LATENESS_S + rules.tolerance_s)
-    level = peak = 1.0
+    level = 1.0
     for first, second in pairwise(requests):
         # A leaky bucket: a level above the burst means too many requests.
         level = max(0.0, level - rate_limit.rate_per_s * (second.start - first.start)) + 1
-        peak = max(peak, level)
         if level > allowed:
             detail = (
                 f"{address}: {level:.1f} requests above a rate of {rate_limit.rate_per_s:g} a second; required: at most "
                 f"{allowed:.1f} (a burst of {rate_limit.burst}, and requests that are up to {LATENESS_S:g} s late)"
             )
-            breaches.append(Breach("address_rate", second.url, second.start, detail, level, allowed))
+            breaches.append(Breach("address_rate", second.url, second.start, detail))
             level = 0.0  # so that each burst is reported once
-    return peak
 
 
 def _refusal(request: Request, timeline: Timeline, rules: Rules) -> str:

@@ -23,7 +23,7 @@ from crawler.cli.options import (
     on_a_crawl,
     titled,
 )
-from crawler.cli.screens import TextTable
+from crawler.cli.screens import TextTable, alerts
 from crawler.cli.text import about_url, did_you_mean, emit, note
 from crawler.errors import UserError
 from crawler.observe import summary
@@ -119,29 +119,6 @@ _of_domain = click.option("--domain", type=domain_named, metavar="DOMAIN", help=
 
 # pause, resume, stop
 
-_DONE = {"pause": "paused", "stop": "stopped"}
-
-_LATER = {
-    "pause": "replicas that `crawler run` starts later wait until `crawler resume {place}`",
-    "stop": "`crawler run` starts no replica until `crawler resume {place}`",
-}
-
-_NOTHING_RUNS = {
-    "finished": "the crawl has finished, so no replica runs",
-    "page limit reached": "the crawl has reached limits.max_pages, so no replica runs",
-    "limit reached": "the crawl has reached a limit, so no replica runs",
-}
-
-_HOW_TO_GO_ON = {
-    "finished": "the crawl has finished: to crawl more, give it other seeds with `crawler seed {place}`, or queue URLs "
-    "again with `crawler dead requeue --all {place}`",
-    "page limit reached": "the crawl has reached limits.max_pages: raise it with `crawler config apply FILE {place}`, "
-    "and start replicas again",
-    "limit reached": "the crawl has reached a limit: raise it with `crawler config apply FILE {place}`, and start replicas "
-    "again",
-    "data lost": "Redis has lost data of the crawl: see `crawler status {place}`",
-}
-
 
 @command()
 @on_a_crawl
@@ -184,12 +161,13 @@ def stop(access: CrawlAccess, as_json: bool) -> None:
 
 def _set_state(access: CrawlAccess, action: str, state: Any, as_json: bool) -> None:
     async def change(store: RedisStore, opened: Crawl) -> str:
-        control = Control(store, opened.keys)
-        await control.refresh()
-        before = control.state
-        await control.set(state)
+        await Control(store, opened.keys).set(state)
         found = await CrawlReader(store, opened.keys).complete(exact=True)
-        return state_note(action, before, "" if found.replicas else found.condition.word, access.place)
+        if found.replicas:
+            return ""
+        word, advice = found.condition.word, alerts(found.condition, is_attended=False, place=access.place)
+        lines = [] if word == "no replica" else [f"no replica runs: {word}"]
+        return "; ".join([*lines, *(line for one in advice for line in one.plain.split("\n"))])
 
     _show_change(access, action, access.do(change), as_json)
 
@@ -210,23 +188,6 @@ def _show_change(
     }[action]
     done = {"crawl": access.crawl, "action": action, "domain": domain, "seconds": seconds}
     emit(done, as_json, Text(f"{titled(access.crawl, 'the crawl')} {sentence}"))
-
-
-def state_note(action: str, before: str, at_rest: str, place: str) -> str:
-    """Return what a user who gives the command `action` should know, or "". `before`: the state of the crawl before;
-    `at_rest`: its condition after the command, "" if replicas run; `place`: the options that select the crawl."""
-    notes = []
-    if action == "resume":
-        if before == "run":
-            notes.append("the crawl was neither paused nor stopped")
-        if at_rest:
-            notes.append(_HOW_TO_GO_ON.get(at_rest, "no replica runs now; start one with `crawler run {place}`"))
-    else:
-        if before == action:
-            notes.append(f"the crawl was {_DONE[action]} before")
-        if at_rest:
-            notes += [_NOTHING_RUNS.get(at_rest, "no replica runs now"), _LATER[action]]
-    return "; ".join(notes).format(place=place)
 
 
 # block, unblock, delay

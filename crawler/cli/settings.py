@@ -24,7 +24,6 @@ from crawler.settings.load import CrawlSettings, Settings, load, raise_for
 from crawler.settings.policies import check as check_usable
 from crawler.settings.policies import unusable
 from crawler.settings.reference import Setting
-from crawler.wording import count_of
 from frontier.crawls import Crawl, save_settings
 from frontier.store import RedisStore
 
@@ -47,9 +46,6 @@ def config() -> None:
 
 
 _file = click.argument("file", type=FILE, help="Settings file (TOML).")
-
-LONG_LIST = 40
-"""Show only the difference of lists that are longer than this, in characters."""
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -202,7 +198,7 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
         return Text(f"nothing changes; the settings stay at revision {revision}")
     table = TextTable("setting", "before", "now", "takes effect", keeps="setting")
     for one in changes:
-        table.add(one.name, *_before_and_after(one), one.takes_effect)
+        table.add(one.name, _value(one.before), _value(one.after), one.takes_effect)
     reset = [one.name for one in changes if one.is_reset]
     lines = [Text(f"reset to the default, because the file does not name it: {name}", style="yellow") for name in reset]
     fixed = [one for one in changes if one.takes_effect == reference.CREATION]
@@ -211,13 +207,6 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
         Text(f"{one.name} waits: {one.because}", style="dim") for one in changes if one.because and one not in fixed
     ]
     return Group(Text(f"settings revision {revision}"), table, *lines)
-
-
-def _before_and_after(change: Change) -> tuple[str, str]:
-    before, after = _value(change.before), _value(change.after)
-    if max(len(before), len(after)) > LONG_LIST and (differs := reference.list_change(change.before, change.after)):
-        return count_of(len(change.before), "value"), differs
-    return before, after
 
 
 def _not_applied(change: Change) -> str:

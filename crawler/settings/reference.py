@@ -221,13 +221,3 @@ def commented_file(preset: str) -> str:
             lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), mark + line]
     lines += ["", "", *_comment("Settings of your own handlers. See docs/how-to/extract-data.md."), "# [app]"]
     return "\n".join(lines) + "\n"
-
-
-def list_change(before: Any, after: Any) -> str:
-    """Return what is added to and removed from a list, or "" if the values are not lists with such a difference."""
-    if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)):
-        return ""
-    added = [item for item in after if item not in before]
-    removed = [item for item in before if item not in after]
-    parts = [f"added {as_toml(added)}"] * bool(added) + [f"removed {as_toml(removed)}"] * bool(removed)
-    return ", ".join(parts)

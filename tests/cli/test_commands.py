@@ -253,15 +253,9 @@ def test_why_names_what_keeps_the_whole_crawl_waiting(hand: Hand) -> None:
 @pytest.mark.parametrize(
     ("before", "action", "told"),
     [
-        ("resume", "pause", "no replica runs now; replicas that `crawler run` starts later wait until {resume}"),
-        ("resume", "stop", "no replica runs now; `crawler run` starts no replica until {resume}"),
-        (
-            "stop",
-            "stop",
-            "the crawl was stopped before; no replica runs now; `crawler run` starts no replica until {resume}",
-        ),
-        ("resume", "resume", "the crawl was neither paused nor stopped; no replica runs now; start one with {run}"),
-        ("pause", "resume", "no replica runs now; start one with {run}"),
+        ("resume", "pause", "no replica runs: paused; to continue: {resume}; then start replicas: {run}"),
+        ("stop", "stop", "no replica runs: stopped; to continue: {resume}; then start replicas: {run}"),
+        ("resume", "resume", "no replica runs; start one with: {run}"),
     ],
 )
 def test_a_command_that_changes_nothing_now_says_so(
@@ -271,7 +265,7 @@ def test_a_command_that_changes_nothing_now_says_so(
     hand.type(before)
     done = typed(action, *place)
     assert done.code == 0
-    named = {word: f"`crawler {word} {' '.join(place)}`" for word in ("resume", "run")}
+    named = {word: f"crawler {word} {' '.join(place)}" for word in ("resume", "run")}
     assert done.err == f"note: {told.format(**named)}\n"
 
 
@@ -279,18 +273,16 @@ def test_commands_to_a_finished_crawl_say_that_it_has_finished(hand: Hand, typed
     """And so do the screens, because `crawler resume` would change nothing."""
     hand.with_store(bury_all)
     place = ("--crawl", hand.crawl, "--redis", hand.url)
-    later = {"pause": "`crawler run` starts later wait until", "stop": "`crawler run` starts no replica until"}
-    for action, consequence in later.items():
+    for action, done in (("pause", "paused"), ("stop", "stopped")):
         told = typed(action, *place).err
-        assert "note: the crawl has finished, so no replica runs; " in told
-        assert consequence in told
+        assert f"note: no replica runs: finished; the crawl is also {done}: `crawler resume" in told
         for screen in (["status"], ["top", "--once"]):
             shown = hand.type(*screen)
             assert "finished" in shown
             assert f"`crawler resume {' '.join(place)}` undoes that" in shown
             assert "to continue" not in shown
     told = typed("resume", *place).err
-    assert "note: the crawl has finished: to crawl more, give it other seeds with `crawler seed --crawl" in told
+    assert told == "note: no replica runs: finished\n"
     assert "resume" not in hand.type("status")
 
 
@@ -311,8 +303,8 @@ def test_a_crawl_at_its_page_limit_says_what_lets_it_go_on(hand: Hand, typed: Ty
         await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "200")])])
 
     limited.with_store(count_a_page)
-    assert "the crawl has reached limits.max_pages, so no replica runs" in typed("stop", *place).err
-    assert "the crawl has reached limits.max_pages: raise it with `crawler config apply" in typed("resume", *place).err
+    assert "no replica runs: page limit reached; " in typed("stop", *place).err
+    assert "to continue, raise limits.max_pages with `crawler config apply" in typed("resume", *place).err
 
 
 def test_an_output_folder_to_search_must_exist(hand: Hand) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.app.crawl_settings import own_settings
 from crawler.errors import UserError
 from crawler.settings import reference
 from crawler.settings.load import CrawlSettings, load
@@ -249,20 +248,6 @@ def test_changes_are_shown_as_they_are_written_in_a_file(hand: Hand, tmp_path: P
     assert rows["fetch.allow"][:2] == ["[]", '["10.0.0.0/8"]']
     assert rows["fetch.allow_private"][:2] == ["false", "true"]
     assert rows["politeness.address_rate"][:2] == ["unset", "3.0"]
-
-
-def test_what_is_added_to_a_long_list_is_shown_in_a_narrow_terminal(typed: Typed, tmp_path: Path) -> None:
-    ports = list(CrawlSettings().fetch.ports)
-    assert typed("seed", "https://a.test/").code == 0
-    (tmp_path / "ports.toml").write_text(f"[fetch]\nports = {[*ports[1:], 12345]}\n")
-    told = " ".join(typed("config", "apply", "ports.toml").out.split())
-    assert "12345" in told
-    assert "removed" in told
-    assert str(ports[2]) not in told
-    assert (
-        own_settings(load(tmp_path / "ports.toml").crawl)
-        == f"fetch.ports = the default, added [12345], removed [{ports[0]}]"
-    )
 
 
 def test_a_pattern_that_looks_like_one_for_file_names_is_told(typed: Typed, tmp_path: Path) -> None:
