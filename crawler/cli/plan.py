@@ -14,9 +14,8 @@ from rich.text import Text
 from crawler.cli import options as option
 from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
-from crawler.errors import UserError, closest
+from crawler.errors import UserError
 from crawler.plan.arithmetic import (
-    FACTS,
     LEAST,
     MOST,
     MOST_PARALLEL,
@@ -37,9 +36,6 @@ class Option:
     most: float = MOST
     field: str = ""
 
-
-SHARES = ("used_share", "new_link_share")
-"""Constants that are at most 1."""
 
 NUMBERS = {
     "pages": Option("Pages to fetch, such as 1e9, 5M or 10k.", 1),
@@ -88,30 +84,18 @@ def _number_option(flag: str, about: Option) -> option.Decorator:
 @option.command()
 @_number_options
 @click.option("--archive/--no-archive", default=True, help="Write WARC files, index and lines.")
-@click.option("--constant", multiple=True, metavar="NAME=NUMBER", help="Replace a constant; repeatable.")
-@click.option("--constants", is_flag=True, help="List the constants with their sources.")
 @option.as_json
-def plan(
-    numbers: dict[str, float],
-    archive: bool,
-    constant: tuple[str, ...],
-    constants: bool,
-    as_json: bool,
-) -> None:
+def plan(numbers: dict[str, float], archive: bool, as_json: bool) -> None:
     """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
 
-    Each figure is printed with its formula. `--constants` lists the constants in it and how each was found.
+    Each figure is printed with its formula. The constants in it were measured; --json has them all.
 
     Examples:
 
         crawler plan --pages 1e9 --days 10 --domains 5M
-        crawler plan --pages 1e9 --days 10 --domains 5M --delay 2 --constant memory_queued=54 --json
+        crawler plan --pages 1e9 --days 10 --domains 5M --delay 2 --json
     """
-    used = replace(Constants(), **dict(_assignment(one) for one in constant))
-    if constants:
-        listed = [{"name": name, "value": getattr(used, name), **facts} for name, facts in FACTS.items()]
-        emit(listed, as_json, _listed(used))
-        return
+    used = Constants()
     work = replace(_workload(numbers), archive=archive)
     made = make_plan(work, used, _filled(Machines(), numbers), numbers.get("largest_domain", 0))
     shown = {
@@ -122,16 +106,6 @@ def plan(
         "constants": asdict(used),
     }
     emit(shown, as_json, _screen(made), wraps=False)
-
-
-def _assignment(text: str) -> tuple[str, float]:
-    name, equals, value = text.partition("=")
-    if not equals or name not in FACTS:
-        near = [] if name in FACTS else closest(name, FACTS)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"--constant {text}: give NAME=NUMBER with a name that `crawler plan --constants` lists{hint}")
-    least = LEAST if name in ("used_share", "headroom") else 0.0
-    return name, number(f"--constant {name}", value, least, 1 if name in SHARES else MOST)
 
 
 def _workload(numbers: dict[str, float]) -> Workload:
@@ -168,10 +142,3 @@ def _screen(made: Plan) -> RenderableType:
     style = "bold green" if made.is_possible else "bold red"
     limit = Text.assemble(("limited by ", "bold"), (made.limit, style))
     return Group(table, Text(), limit)
-
-
-def _listed(constants: Constants) -> RenderableType:
-    table = TextTable("constant", ">value", "unit", "meaning", "source", keeps="constant")
-    for name, facts in FACTS.items():
-        table.add(name, f"{getattr(constants, name):g}", facts["unit"], facts["meaning"], facts["source"])
-    return table

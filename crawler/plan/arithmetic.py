@@ -1,17 +1,16 @@
 """The arithmetic of a plan: from a workload and the constants to what it needs. Pure functions.
 
-The constants say what a crawl costs per page, URL, link, connection and domain, each with its source. CPU is that of one
-virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as long.
-`bench.plan_constants` measures it, with crawls that have much of one thing each: medians of two to four runs, which differ
-by up to a fifth. None of the constants was chosen by what the crawls of `bench.plan` use.
+The constants say what a crawl costs per page, URL, link, connection and domain. CPU is that of one virtual core of the EPYC
+in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as long. `bench.plan_constants` measures it,
+with crawls that have much of one thing each: medians of two to four runs, which differ by up to a fifth. None of the
+constants was chosen by what the crawls of `bench.plan` use.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass
 
 from crawler.errors import UserError
 from frontier.keys import MOST_SHARDS
@@ -84,64 +83,47 @@ def _digits(value: float) -> str:
 
 # constants
 
-SPEED = "docs/explanation/speed.md"
-MEASURED = "bench.plan_constants"
-LOADED = "measured once, on a busy machine"
-
-
-def _constant(value: float, unit: str, meaning: str, source: str) -> Any:
-    return field(default=value, metadata={"unit": unit, "meaning": meaning, "source": source})
-
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """The constants, by name for CPU of a replica (cpu_), CPU of Redis (redis_us_), its memory (memory_) and files
-    (disk_)."""
+    """What a crawl costs: CPU in microseconds, memory and output in bytes. Measured by `bench.plan_constants` unless a
+    comment says otherwise."""
 
-    cpu_page: float = _constant(220, "us", "CPU per page, whatever its size", MEASURED)
-    cpu_kilobyte: float = _constant(4.1, "us", "CPU per kB of page: receive, decode, find tags", MEASURED)
-    cpu_link: float = _constant(2.3, "us", "CPU per link: resolve, filter, list", MEASURED)
-    cpu_new_url: float = _constant(10, "us", "CPU per new URL: pack and push", MEASURED)
-    cpu_archive_page: float = _constant(73, "us", "CPU per page for records, index and line", MEASURED)
-    cpu_archive_kilobyte: float = _constant(3.2, "us", "CPU per kB of page for gzip and digest", MEASURED)
-    cpu_connection: float = _constant(224, "us", "CPU per new connection", MEASURED)
-    cpu_tls: float = _constant(1_300, "us", "CPU per TLS handshake, on top: two certificates to verify", LOADED)
-    cpu_tls_kilobyte: float = _constant(3.2, "us", "CPU per kB received over TLS, on top", SPEED)
-    cpu_domain: float = _constant(497, "us", "CPU per fetched domain: leases and robots.txt", MEASURED)
+    cpu_page: float = 220  # whatever its size
+    cpu_kilobyte: float = 4.1  # of page: receive, decode, find tags
+    cpu_link: float = 2.3  # resolve, filter, list
+    cpu_new_url: float = 10  # pack and push
+    cpu_archive_page: float = 73  # records, index and line
+    cpu_archive_kilobyte: float = 3.2  # of page: gzip and digest
+    cpu_connection: float = 224  # a new one
+    cpu_tls: float = 1_300  # for its handshake, on top: two certificates to verify; measured once, on a busy machine
+    cpu_tls_kilobyte: float = 3.2  # received over TLS, on top (docs/explanation/speed.md)
+    cpu_domain: float = 497  # that is fetched: leases and robots.txt
 
-    redis_us_page: float = _constant(20.4, "us", "Redis CPU per page that is settled alone, as with a delay", MEASURED)
-    redis_us_url: float = _constant(7.4, "us", "Redis CPU per new URL", MEASURED)
-    redis_us_page_grouped: float = _constant(13.9, "us", "Redis CPU per page that is settled in a group", MEASURED)
-    redis_us_domain: float = _constant(143, "us", "Redis CPU per fetched domain: leases and robots.txt", MEASURED)
-    redis_us_push: float = _constant(6.5, "us", "Redis CPU per domain to which new URLs are pushed", MEASURED)
+    redis_us_page: float = 20.4  # CPU of Redis for a page that is settled alone, as with a delay
+    redis_us_url: float = 7.4  # a new one
+    redis_us_page_grouped: float = 13.9  # a page that is settled in a group
+    redis_us_domain: float = 143  # that is fetched: leases and robots.txt
+    redis_us_push: float = 6.5  # per domain to which new URLs are pushed
 
-    memory_seen: float = _constant(8.8, "B", "Redis memory per URL ever accepted", "bench.frontier")
-    memory_queued: float = _constant(77, "B", "Redis memory per queued URL, besides its part after the host", MEASURED)
-    memory_queued_compact: float = _constant(10, "B", "the same, in queues of up to 128 URLs", MEASURED)
-    memory_queued_packed: float = _constant(
-        0.287,
-        "B",
-        "Redis memory of a queued URL in queues of more than 1,000, per byte after the host, all included",
-        "bench.long_queue",
-    )
-    memory_domain: float = _constant(336, "B", "Redis memory per domain", MEASURED)
-    memory_robots: float = _constant(700, "B", "Redis memory per fetched domain, for its robots.txt", "assumed")
-    memory_shard: float = _constant(3_000, "B", "Redis memory per shard", "assumed")
-    memory_server: float = _constant(865e3, "B", "Redis memory for scripts and connections", MEASURED)
+    memory_seen: float = 8.8  # of Redis for a URL ever accepted (bench.frontier)
+    memory_queued: float = 77  # a queued URL, besides its part after the host
+    memory_queued_compact: float = 10  # the same, in queues of up to 128 URLs
+    memory_queued_packed: float = 0.287  # per byte after the host, in queues of more than 1,000 URLs (bench.long_queue)
+    memory_domain: float = 336
+    memory_robots: float = 700  # of a fetched domain; assumed
+    memory_shard: float = 3_000  # assumed
+    memory_server: float = 865e3  # scripts and connections
 
-    disk_page: float = _constant(2_470, "B", "output per page: headers, records, index and line", MEASURED)
-    disk_link: float = _constant(40, "B", "output per link: line and metadata record", MEASURED)
-    disk_domain: float = _constant(1_380, "B", "output per domain: records of its robots.txt", MEASURED)
+    disk_page: float = 2_470  # headers, records, index and line
+    disk_link: float = 40  # line and metadata record
+    disk_domain: float = 1_380  # records of its robots.txt
 
-    used_share: float = _constant(0.7, "", "share of a core that is planned to be busy", "a choice")
-    headroom: float = _constant(1.3, "", "memory to have per byte used: fragments, buffers, forks", "a choice")
-    replica_bytes: float = _constant(250e6, "B", "memory of a replica", "bench.memory")
-    new_link_share: float = _constant(0.1, "", "share of links that are new URLs", "assumed")
-    header_bytes: float = _constant(600, "B", "bytes received per page besides its body", "assumed")
-
-
-FACTS: dict[str, dict[str, str]] = {one.name: dict(one.metadata) for one in fields(Constants)}
-"""Constant -> its unit, meaning and source."""
+    used_share: float = 0.7  # of a core that is planned to be busy; a choice
+    headroom: float = 1.3  # memory to have per byte used: fragments, buffers, forks; a choice
+    replica_bytes: float = 250e6  # memory (bench.memory)
+    new_link_share: float = 0.1  # of links that are new URLs; assumed
+    header_bytes: float = 600  # received per page besides its body; assumed
 
 
 # the workload and what it uses

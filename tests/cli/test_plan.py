@@ -9,7 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from crawler.cli.plan import NUMBERS
-from crawler.plan.arithmetic import FACTS, Workload, number
+from crawler.plan.arithmetic import Workload, number
 from crawler.plan.report import Machines
 from tests.typed import Typed
 
@@ -24,11 +24,11 @@ def test_the_plan_has_each_figure_with_its_formula_and_the_limit(typed: Typed) -
 
 
 def test_the_json_has_the_figures_the_workload_and_the_constants(typed: Typed) -> None:
-    found = json.loads(typed(*BILLION, "--delay", "2", "--constant", "memory_seen=9", "--json").out)
+    found = json.loads(typed(*BILLION, "--delay", "2", "--json").out)
     figures = {one["name"]: one for one in found["figures"]}
     assert figures["pages"]["value"] == pytest.approx(1157.4, abs=0.1)
     assert found["workload"]["delay_s"] == 2
-    assert found["constants"]["memory_seen"] == 9
+    assert found["constants"]["memory_seen"] == 8.8
     assert found["is_possible"]
 
 
@@ -61,13 +61,6 @@ def test_the_help_names_the_defaults() -> None:
     assert len(found) == 14
 
 
-def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
-    listed = json.loads(typed("plan", "--constants", "--json").out)
-    assert [one["name"] for one in listed] == list(FACTS)
-    assert {one["name"]: one["source"] for one in listed}["memory_seen"] == "bench.frontier"
-    assert "memory_seen" in typed("plan", "--constants").out
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -89,15 +82,9 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
             (*BILLION[1:], "--largest-domain", "2e9"),
             "--largest-domain: 2G are more than the --pages; give at most 1G",
         ),
-        (("--constant", "cpu_pge=9"), "lists; did you mean cpu_page?"),
-        (("--constant", "speed=9"), "--constant speed=9: give NAME=NUMBER with a name that `crawler plan --constants`"),
-        (("--constant", "cpu_page"), "--constant cpu_page: give NAME=NUMBER"),
-        (("--constant", "cpu_page=x"), "--constant cpu_page: 'x' is not a number"),
-        (("--constant", "used_share=7"), "--constant used_share: '7' must be from"),
         (("--parallel", "400"), "--parallel: '400' must be from 1 to 64"),
         (("--redis-memory", "1k"), "--redis-memory: '1k' must be at least"),
         ((*BILLION[1:], "--parallel", "4"), "--parallel: requests to a domain are parallel only without a delay"),
-        (("--constant", "used_share=0"), "--constant used_share: '0' must be"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(typed: Typed, words: tuple[str, ...], told: str) -> None:
