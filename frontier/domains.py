@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from functools import cache, lru_cache
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import xxhash
 
 from frontier.errors import BadInput
-
-if TYPE_CHECKING:
-    import tldextract
 
 SHARD_SEED = 0
 """Must not change: another seed would move every domain to a shard that does not hold its queue."""
@@ -26,6 +25,7 @@ must be the same for all replicas of a crawl until its end: domains name the que
 LONGEST_HOST = 253  # bytes without the final dot (RFC 1035 2.3.4, less the length bytes)
 _LONGEST_LABEL = 63  # bytes (RFC 1035 2.3.4)
 _PATH = re.compile(r"[/?#]")
+_IPV4 = re.compile(r"(?:[0-9]{1,3}\.){3}[0-9]{1,3}")
 _LONGEST_SITE = len("https://") + LONGEST_HOST + len(".:65535")
 
 
@@ -53,20 +53,36 @@ def registrable_domain(host: str) -> str | None:
     The algorithm is that of https://publicsuffix.org/list/: an unlisted suffix counts as one label, so `www.d1.test`
     belongs to `d1.test`.
     """
-    host = host.lower()
-    if host.startswith("[") or "" in host.split("."):
+    labels = host.lower().split(".")
+    if host.startswith("[") or "" in labels or _IPV4.fullmatch(host):
         return None
-    parts = _suffix_list()(host)
-    if parts.ipv4 or not parts.domain:
-        return None
-    if parts.suffix:
-        return f"{parts.domain}.{parts.suffix}"
-    return f"{parts.subdomain.rpartition('.')[2]}.{parts.domain}" if parts.subdomain else None
+    size = max(1, _suffix_size(labels)) + 1
+    return ".".join(labels[-size:]) if len(labels) >= size else None
 
 
 def is_public_suffix(host: str) -> bool:
     """Whether `host` is on the Public Suffix List, private suffixes included, so that others register domains under it."""
-    return _suffix_list()(host).suffix == host.lower()
+    labels = host.lower().split(".")
+    return _suffix_size(labels) == len(labels)
+
+
+def _suffix_size(labels: Sequence[str]) -> int:
+    """How many of the last of `labels` are a suffix on the Public Suffix List. 0 if there is none."""
+    names, rules = [_unicode(label) if label.startswith("xn--") else label for label in labels], _rules()
+    for size in range(len(names), 0, -1):
+        name = ".".join(names[-size:])
+        if f"!{name}" in rules:
+            return size - 1
+        if name in rules or f"*.{name.partition('.')[2]}" in rules:
+            return size
+    return 0
+
+
+def _unicode(label: str) -> str:
+    """`label` as the list writes it."""
+    with contextlib.suppress(UnicodeError):
+        return label[4:].encode().decode("punycode")
+    return label
 
 
 def suffix_list_date() -> str:
@@ -78,31 +94,23 @@ def suffix_list_date() -> str:
 
 def suffix_list_mark() -> str:
     """A hash of the rules of the Public Suffix List in use, and its date as `suffix_list_date` says it."""
-    rules = sorted(line for line in _suffix_list_text().split("\n") if line[:2] != "//" and line.strip())
+    rules = sorted(_rules.__wrapped__())  # of the file as it is now, like its date
     return f"{xxhash.xxh3_64_hexdigest(chr(10).join(rules).encode())} {suffix_list_date()}"
 
 
 @cache
-def _suffix_list() -> tldextract.TLDExtract:
-    # Imported on first use, because it imports `requests`: 60 ms and 6 MB that commands without a URL do not need.
-    import tldextract  # noqa: PLC0415
-
-    # No download, no cache directory, no lock files. Without a file, the snapshot in the package is used.
-    urls: tuple[str, ...] = ()
-    if named := os.environ.get(SUFFIX_LIST):
-        _suffix_list_text()
-        urls = (Path(named).absolute().as_uri(),)
-    return tldextract.TLDExtract(
-        cache_dir=None, suffix_list_urls=urls, fallback_to_snapshot=not urls, include_psl_private_domains=True
-    )
+def _rules() -> frozenset[str]:
+    lines = map(str.rstrip, _suffix_list_text().split("\n"))
+    return frozenset(line for line in lines if line and not line.startswith("//"))
 
 
 def _suffix_list_text() -> str:
     named = os.environ.get(SUFFIX_LIST)
     if not named:
-        import tldextract  # noqa: PLC0415
-
-        return Path(tldextract.__file__).with_name(".tld_set_snapshot").read_text("utf-8")
+        package = find_spec("tldextract")  # not imported, because it imports `requests`: 100 ms and 19 MB
+        assert package is not None
+        assert package.origin is not None
+        return Path(package.origin).with_name(".tld_set_snapshot").read_text("utf-8")
     try:
         text = Path(named).read_text("utf-8")
     except (OSError, ValueError) as error:

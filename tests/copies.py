@@ -41,7 +41,6 @@ PREPARED = (
     "crawler.cli.export",
     "crawler.cli.seeds",
     "tests.simweb.__main__",
-    "tldextract",
 )
 """What nearly every process imports."""
 

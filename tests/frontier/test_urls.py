@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from frontier.domains import (
-    _suffix_list,
+    _rules,
     domain_of,
     is_public_suffix,
     registrable_domain,
@@ -429,7 +429,7 @@ def test_a_newer_list_of_public_suffixes_may_be_named(tmp_path: Path, monkeypatc
         "// ===BEGIN PRIVATE DOMAINS===\nhost.example\n// ===END PRIVATE DOMAINS===\n"
     )
     try:
-        for cached in (_suffix_list, registrable_domain):
+        for cached in (_rules, registrable_domain):
             cached.cache_clear()
         assert suffix_list_date() == f"2026-11-01_UTC from {file}"
         mark = suffix_list_mark()
@@ -437,19 +437,35 @@ def test_a_newer_list_of_public_suffixes_may_be_named(tmp_path: Path, monkeypatc
         assert suffix_list_mark().split()[0] == mark.split()[0]  # the same rules
         names = ("www.a.new.example", "www.a.host.example", "www.a.com")
         assert [*map(registrable_domain, names)] == ["a.new.example", "a.host.example", "a.com"]
-        _suffix_list.cache_clear()
+        _rules.cache_clear()
         file.write_text("<html>404")
         with pytest.raises(BadInput, match="is not the whole list"):
             is_public_suffix("com")
     finally:
         gc.collect()
         monkeypatch.undo()
-        for cached in (_suffix_list, registrable_domain):
+        for cached in (_rules, registrable_domain):
             cached.cache_clear()
 
 
 def test_what_has_no_registrable_domain() -> None:
     assert [registrable_domain(host) for host in ("com", ".com", "192.0.2.1", "[::1]", "")] == [None] * 5
+
+
+def test_wildcards_exceptions_and_encoded_names_of_the_list_apply() -> None:
+    hosts = (
+        "b.a.x.ck",
+        "www.www.ck",
+        "x.ck",
+        "ck",
+        "a.b.xn--p1ai",
+        "xn--55qx5d.cn",
+        "a.xn--55qx5d.cn",
+        "a.xn--99999.test",
+    )
+    expected = ["a.x.ck", "www.ck", None, None, "b.xn--p1ai", None, "a.xn--55qx5d.cn", "xn--99999.test"]
+    assert [*map(registrable_domain, hosts)] == expected
+    assert [host for host in hosts if is_public_suffix(host)] == ["x.ck", "xn--55qx5d.cn"]
 
 
 # Every URL can be restored from the text of its entry, which is short.

@@ -23,7 +23,6 @@ from typing import Any
 # What an export would import first in each of the processes, which takes half a second.
 import pandas  # type: ignore[import-untyped]  # noqa: F401
 import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401
-import tldextract  # noqa: F401
 
 from crawler.__main__ import main as command
 from crawler.cli import export  # noqa: F401

@@ -19,7 +19,6 @@ from typing import Any
 # What a rewrite would import first in each of the processes, which takes half a second.
 import pandas  # type: ignore[import-untyped]  # noqa: F401
 import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401
-import tldextract  # noqa: F401
 
 from crawler.sinks.forget import DomainRewriter
 
