@@ -480,6 +480,9 @@ class Frontier:
         runs = {shard: run for shard, run in runs.items() if self._run_of(shard) == run}
         writes = [write for write in self._recent.of(runs) if write.settlement is not None]
         settlements = [write.settlement for write in writes if write.settlement is not None]
+        # A server may have lost URLs that were queued longer ago than the last writes.
+        settled = [url.entry for one in settlements for url in one.urls]
+        await self._push(settled, 0, lambda *_: None)
         replies = await self.settle(settlements)
         self._recent.forget(writes)
         stale = [url for one, reply in zip(settlements, replies, strict=True) if reply.stale for url in one.leased]

@@ -122,6 +122,18 @@ class TestALostTail:
         await notice(one)
         assert await one.old_shards(one.replaced_runs()) == {home(one): 0}
 
+    async def test_what_was_queued_before_the_last_writes_is_settled_again(self, server: Server) -> None:
+        one = await server.replica()
+        kept = server.log_size()
+        await one.push([entry()])
+        lease = await lease_one(one, shard=home(one))
+        server.time.ms += 2 * KEPT_MS
+        await one.settle([settle_all(lease)])
+        server.restart(kept)
+        await notice(one)
+        assert await repeat(one) == []
+        assert await counts(one) == (1, 1, 0)
+
     async def test_the_writes_before_a_long_outage_are_repeated_after_it(self, server: Server) -> None:
         one = await server.replica()
         await one.push([entry()])
