@@ -199,7 +199,7 @@ class Fetcher:
             read_timeout_s=settings.read_timeout_s,
             resolver=self._resolver,
             keepalive_timeout=settings.keepalive_s,
-            tls=self._tls or (settings.verify_tls and system_context()),
+            tls=lambda: self._usual_tls,
         )
         self._taking = True
 
@@ -358,6 +358,14 @@ class Fetcher:
     @cached_property
     def _no_rules(self) -> RequestRules:
         return RequestRules((), self._usual)
+
+    @cached_property
+    def _usual_tls(self) -> ssl.SSLContext:
+        if self._tls is not None or self._settings.verify_tls:
+            return self._tls or system_context()
+        context = unverified(ssl.create_default_context())
+        context.set_alpn_protocols(["http/1.1"])
+        return context
 
     @cached_property
     def _weak_tls(self) -> ssl.SSLContext:

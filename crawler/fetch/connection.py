@@ -19,7 +19,7 @@ import socket
 import ssl
 from asyncio import AbstractEventLoop, BaseTransport, Future, TimerHandle, Transport
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, Literal, cast
 
 import msgspec
@@ -257,11 +257,11 @@ class GuardedConnector(TCPConnector):
         parallel: int,
         max_head_bytes: int,
         read_timeout_s: float,
-        tls: ssl.SSLContext | bool,
+        tls: Callable[[], ssl.SSLContext],
         **options: Any,
     ) -> None:
-        """`tls`: a context, or whether to verify certificates by those of the system."""
-        super().__init__(socket_factory=self._make_socket, use_dns_cache=False, limit=0, ssl=tls, **options)
+        """`tls` returns the context for requests that have none. It is called when such a request connects over TLS."""
+        super().__init__(socket_factory=self._make_socket, use_dns_cache=False, limit=0, **options)
         self._tls = tls
         self._policy = policy
         self._max_idle = max_idle
@@ -288,32 +288,23 @@ class GuardedConnector(TCPConnector):
         self, req: ClientRequest, traces: list[Any], timeout: ClientTimeout
     ) -> ResponseHandler:
         request = cast(Request, req)
+        if request.ssl is True and request.is_ssl():
+            request = msgspec.structs.replace(request, ssl=self._tls())
         if request.handling is None or (proxy := request.handling.proxy) is None:
-            return await super()._create_connection(req, traces, timeout)
+            return await super()._create_connection(cast(ClientRequest, request), traces, timeout)
         return await self._connect_through(proxy, request, timeout)
 
     async def _connect_through(self, proxy: Proxy, request: Request, timeout: ClientTimeout) -> GuardedProtocol:
         await self._judge_behind(proxy, request)
         host = request.connection_key.host
-        tls = self._proxied_tls if request.ssl is True else request.ssl
-        to = Destination(host, request.port or 0, tls if request.is_ssl() else None)
+        tls = request.ssl if request.is_ssl() and request.ssl is not True else None
+        to = Destination(host, request.port or 0, tls)
         connecting_at = self._loop.time()
-        proxy_tls = self._proxied_tls if proxy.scheme == "https" else None
+        proxy_tls = self._tls() if proxy.scheme == "https" else None
         made = await open_through(proxy, proxy_tls, to, self._factory, (timeout.connect or 0) * PROXY_SHARE)
         protocol = cast(GuardedProtocol, made)
         protocol.opened(request.asked_at, connecting_at)
         return protocol
-
-    @cached_property
-    def _proxied_tls(self) -> ssl.SSLContext:
-        """The context of connections through a proxy, as aiohttp has it for others."""
-        if isinstance(self._tls, ssl.SSLContext):
-            return self._tls
-        context = ssl.create_default_context()
-        context.set_alpn_protocols(["http/1.1"])
-        if not self._tls:
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return context
 
     async def _judge_behind(self, proxy: Proxy, request: Request) -> None:
         """Raise FetchFailed if the site of `request` is not allowed to be connected to, as far as this is known here."""

@@ -148,6 +148,8 @@ async def test_a_certificate_store_that_is_lost_during_the_crawl(store: Path, tm
         hosts = HostMap.parse([f"ca.test=127.0.0.1:{authority.port}", f"a.test=127.0.0.1:{site.port}"])
         under_test = Fetcher(FetchSettings(AGENT, host_map=hosts), SystemClock())
         await under_test.start()
+        with pytest.raises(FetchFailed):  # it does not speak TLS
+            await under_test.fetch("https://ca.test/")
         _write(store, b"")
         assert (await under_test.fetch("https://a.test/")).status == 200
         await under_test.stop(0)
