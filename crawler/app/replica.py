@@ -288,7 +288,6 @@ class Replica:
             blocked=self._troubles.obstacle(engine.permits.is_awaited and not own.busy),
             waits_for=self._waits_for(),
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
-            copies=self.metrics.copy_ages.sums,
             clock_off_s=self._clock_off_s(),
             disk_free=self._disk_free,
         )

@@ -174,14 +174,7 @@ def _copies(found: Summary, has_replicas: bool) -> list[str]:
     return [
         f"known pages {found.known + found.visits_due:,}",
         f"visits due {due}",
-        f"in time {_percent(found.copies_in_time)}",
     ]
-
-
-def _percent(share: float | None) -> str:
-    if share is None:
-        return "unknown"
-    return f"{100 * share:.1f} %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
 
 
 def _visits(found: Summary) -> list[Text]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from collections import deque
-from collections.abc import Iterable
 
 import msgspec
 
 from crawler.errors import FailureKind
 from crawler.events import Event, GroupCommitted, OwnFailure, PageSettled, SinkBlocked
-from crawler.page import CopyAge, Outcome
+from crawler.page import Outcome
 from frontier.keys import CrawlKeys
 from frontier.peers import Health
 from frontier.store import Store
@@ -19,46 +18,11 @@ from frontier.store import Store
 HEALTH_INTERVALS = 3
 """A health record expires when its replica has not reported for this many intervals."""
 
-HALF_LIFE_S = 86_400.0
-"""After so many seconds, a visit counts half. Shorter: the shares follow changes sooner, but vary more."""
-
 MOST_FAILURES = MOST_PAGES = 10
 LONGEST_URL = 200
 
 MOST_SETS, MOST_ITEMS, LONGEST_ITEM = 20, 20, 2_000
 """The data sets of which a replica keeps the latest items, how many of each, and characters of an item."""
-
-
-class CopyAges(msgspec.Struct, frozen=True):
-    """How old the copies of known pages were at their last visits, as sums in seconds. `age_s`: since the visits before;
-    `overdue_s`: the part of it since the visits were due."""
-
-    age_s: float = 0.0
-    overdue_s: float = 0.0
-
-    @property
-    def in_time(self) -> float | None:
-        """The share of the time in which copies were younger than their interval, None if it is unknown."""
-        return 1 - self.overdue_s / self.age_s if self.age_s else None
-
-
-class FadingAges:
-    """Adds up the ages of the copies that a replica visits. The weight of earlier ones halves in each `HALF_LIFE_S`."""
-
-    def __init__(self) -> None:
-        self.sums = CopyAges()
-        self._at = 0.0
-
-    def add(self, copy: CopyAge, at: float) -> None:
-        """Add that of a page that was visited `at`, in seconds since 1970."""
-        weight = 0.5 ** (max(0.0, at - self._at) / HALF_LIFE_S)
-        self._at = max(self._at, at)
-        before = self.sums
-        self.sums = CopyAges(before.age_s * weight + copy.age_s, before.overdue_s * weight + copy.late_s)
-
-
-def total_ages(ages: Iterable[CopyAges]) -> CopyAges:
-    return CopyAges(*map(sum, zip(*map(msgspec.structs.astuple, ages), strict=True)))
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -117,7 +81,6 @@ class HealthRecord(msgspec.Struct, frozen=True):
     blocked: str = ""
     nodes_away: list[str] = []
     cpu_s: float = 0.0
-    copies: CopyAges = CopyAges()
     waits_for: list[str] = []
     clock_off_s: float = 0.0
     disk_free: int | None = None

@@ -38,7 +38,6 @@ from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
 from crawler.errors import OURS
-from crawler.observe.health import FadingAges
 from crawler.observe.summary import Summary
 from crawler.page import Exchange, Outcome, Page, Repaired
 from crawler.scope.next_visit import Found
@@ -155,7 +154,6 @@ class Metrics:
             self.hook_failures.labels(hook)
         self.pages_total = 0  # pages fetched and settled, for the health record
         self.received_total = 0
-        self.copy_ages = FadingAges()
 
     def _declare_fetching(self) -> None:
         self.pages = self._counter(
@@ -348,10 +346,8 @@ class Metrics:
         if page.visit:
             self.visits.labels(page.visit).inc()
         if page.copy_age is not None:
-            copy = page.copy_age
-            self.copy_ages.add(copy, page.settled_at)
-            self.ages.observe(copy.age_s)
-            self.overdue.observe(copy.late_s)
+            self.ages.observe(page.copy_age.age_s)
+            self.overdue.observe(page.copy_age.late_s)
         if page.reason in ("robots", "robots_unreachable"):
             self.decisions.labels("deny").inc()
         if exchange is not None:

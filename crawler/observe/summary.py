@@ -19,7 +19,7 @@ import msgspec
 
 from crawler.errors import FailureKind
 from crawler.logs import log
-from crawler.observe.health import health_records, total_ages
+from crawler.observe.health import health_records
 from crawler.redis_retry import RedisRetry
 from crawler.wording import eviction_warning
 from frontier.clock import Clock, ServerClock
@@ -87,9 +87,8 @@ class Summary(Counts, frozen=True, kw_only=True):
     first of them at `next_due_ms`, 0 if a domain is due now or none rests. `busiest`, `overdue`, `resting`: some
     domains with the most queued URLs, the longest-overdue ones, and those due last. `samples`: the rates between
     summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page. `visits_due`:
-    visits after the first that are queued, leased or waiting for a retry. `copies_in_time`: the share of time in which
-    the copies of known pages were younger than their interval, None if it is unknown. `wrong_types`: some of the keys
-    of a wrong type, whose domains are not crawled.
+    visits after the first that are queued, leased or waiting for a retry. `wrong_types`: some of the keys of a wrong
+    type, whose domains are not crawled.
     """
 
     crawl: str
@@ -113,7 +112,6 @@ class Summary(Counts, frozen=True, kw_only=True):
     redis_bytes: int = 0
     redis_max_bytes: int = 0
     visits_due: int = 0
-    copies_in_time: float | None = None
     shards_away: int = 0
     wrong_types: list[str] = msgspec.field(default_factory=list)
 
@@ -186,7 +184,6 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         redis_bytes=int(memory.get("used_memory", 0)),
         redis_max_bytes=int(memory.get("maxmemory", 0)),
         visits_due=visits_due(counts),
-        copies_in_time=total_ages(record.copies for record in records).in_time,
         wrong_types=wrong_types[:LISTED],
     )
 

@@ -33,7 +33,7 @@ from crawler.sinks.cdxj import index_path, read_index
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import LINES, OPEN_SUFFIX, PARQUET, remove_left_over, sync_folder, volume_of, whole_file
 from crawler.sinks.lines import Place
-from crawler.sinks.parquet import require_pyarrow, urls_in, write_parquet
+from crawler.sinks.parquet import require_pyarrow, write_parquet
 from crawler.sinks.reader import BrokenFraming, complete_part, compression_of, placed, records_in, target_of
 from frontier.domains import forgotten_mark, is_of
 from frontier.entries import Entry
@@ -73,13 +73,11 @@ Before = Callable[[list[str], list[str]], None]
 
 
 class _Volume(msgspec.Struct):
-    """The finished files of a volume. `names_domain`: whether a WARC file names the domain in a field; `is_dependent`:
-    whether a record of another site needs a body of the domain."""
+    """The finished files of a volume. `is_dependent`: whether a record of another site needs a body of the domain."""
 
     warcs: list[Path]
     lines: Path
     parquet: Path
-    names_domain: bool = False
     is_dependent: bool = False
 
 
@@ -186,7 +184,8 @@ class DomainRewriter:
             if volume.lines.exists():
                 self._check_lines(volume)
             self._read_records(volume)
-        if fixed := [volume.parquet.name for volume in self._volumes.values() if self._is_fixed(volume)]:
+        volumes = self._volumes.values()
+        if fixed := [one.parquet.name for one in volumes if one.parquet.exists() and not one.lines.exists()]:
             raise UserError(
                 f"{', '.join(fixed)} in {self._folder} cannot be rewritten, because the JSON lines are not in the folder: "
                 "put these back or remove the Parquet files, and repeat the command"
@@ -202,22 +201,13 @@ class DomainRewriter:
                         "remove the line, and repeat the command"
                     )
 
-    def _is_fixed(self, volume: _Volume) -> bool:
-        """Whether the volume has a Parquet file that would have to change, but not the lines to make it from."""
-        if volume.lines.exists() or not volume.parquet.exists():
-            return False
-        return volume.names_domain or any(map(self._urls.names, urls_in(volume.parquet, ("url", *URL_FIELDS))))
-
     def _read_records(self, volume: _Volume) -> None:
         """Find out what the records of `volume` have to do with the domain, and where its response records are."""
 
         def read(record: WarcRecord) -> str | None:
             self._check_running()
             is_ours = is_of(_subject(record), self._domain)
-            is_dependent = bool(self._original_of(record))
-            is_named = record.record_type == WarcRecordType.metadata and self._urls.may_be_in(record.reader.read())
-            volume.is_dependent |= is_dependent
-            volume.names_domain |= is_ours or is_dependent or is_named
+            volume.is_dependent |= bool(self._original_of(record))
             return record.record_id if is_ours and record.record_type == WarcRecordType.response else None
 
         for path in volume.warcs:

@@ -6,7 +6,7 @@ written when the volume is finished, in another thread. Needs `pyarrow` (the ext
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -52,19 +52,6 @@ def write_parquet(lines: Path, target: Path | None = None) -> Path:
         while rows := [_row(decoder.decode(line)) for line in islice(source, GROUP_ROWS)]:
             writer.write_table(pa.Table.from_pylist(rows, shape))
     return target
-
-
-def urls_in(path: Path, columns: Collection[str]) -> Iterator[str]:
-    """The URLs in those of these `columns` that the Parquet file at `path` has. Raises OSError."""
-    import pyarrow.parquet as pq  # noqa: PLC0415
-
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(
-            GROUP_ROWS, columns=[name for name in columns if name in file.schema_arrow.names]
-        ):
-            for column in batch.columns:
-                for value in column.to_pylist():
-                    yield from [value] if isinstance(value, str) else value or ()
 
 
 def missing(folder: Path) -> Iterator[Path]:

@@ -155,8 +155,8 @@ def shown(screen: RenderableType) -> str:
 def test_the_copies_of_known_pages_are_shown_once_there_are_some(
     visits: dict[str, int], known: int, visits_due: int, due: str, due_without_replicas: str
 ) -> None:
-    """The sum of all known pages, the visits due, and the share in time. Without replicas, nobody queues what is due."""
-    due_visits = {"known": known, "visits_due": visits_due, "copies_in_time": 0.9968}
+    """The sum of all known pages, and the visits due. Without replicas, nobody queues what is due."""
+    due_visits = {"known": known, "visits_due": visits_due}
     status = msgspec.structs.replace(statuses(1)[0], visits=visits, **due_visits)
     alone = msgspec.structs.replace(status, replicas=[])
     for screen, number in (
@@ -165,7 +165,7 @@ def test_the_copies_of_known_pages_are_shown_once_there_are_some(
         (screens.top(Snapshot("news", "", summary=alone)), due_without_replicas),
     ):
         text = shown(screen)
-        assert f"known pages {known + visits_due} visits due {number} in time 99.7 %" in text
+        assert f"known pages {known + visits_due} visits due {number}" in text
         assert ("visits unchanged 90, new 60, failed 1" in text) == ("failed" in visits)
 
 

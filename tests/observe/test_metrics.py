@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import platform
 
-import pytest
-
 from crawler import __version__
 from crawler.events import LinksPushed, PageSettled, WritesRepeated
-from crawler.observe.health import HALF_LIFE_S, FadingAges, total_ages
 from crawler.observe.metrics import MOST_DATA_SETS, OTHER, Metrics
 from crawler.page import CopyAge, Item, Outcome, Page
 
@@ -43,17 +40,6 @@ def test_the_age_of_copies_and_the_time_since_they_were_due_are_counted() -> Non
     value = metrics.registry.get_sample_value
     assert (value("peercrawl_copy_age_seconds_sum"), value("peercrawl_copy_age_seconds_count")) == (400, 2)
     assert value("peercrawl_visit_overdue_seconds_sum") == 100
-    assert metrics.copy_ages.sums.in_time == 0.75
-
-
-def test_shares_of_copies_follow_the_last_day() -> None:
-    ages = FadingAges()
-    assert ages.sums.in_time is None
-    ages.add(CopyAge(100.0, 0.0), 1_000.0)
-    ages.add(CopyAge(100.0, 100.0), 1_000.0 + HALF_LIFE_S)
-    assert ages.sums.in_time == pytest.approx(50 / 150)
-    assert total_ages([ages.sums, ages.sums]).in_time == pytest.approx(50 / 150)
-    assert total_ages([]).in_time is None
 
 
 def test_repeated_writes_are_counted_with_their_outcome() -> None:
