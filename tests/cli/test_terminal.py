@@ -141,7 +141,7 @@ def test_a_file_that_a_message_names_is_named_once(tmp_path: Path) -> None:
 
 def audited(*told: object, **facts: object) -> str:
     """What `crawler audit` prints of a report with these `facts`. `told`: what else it knows."""
-    report = msgspec.structs.replace(Report(1, 9, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"delay": 0}, []), **facts)
+    report = msgspec.structs.replace(Report(1, 9, 1, 1, 0, 0, {"a.test": 1.0}, {"delay": 0}, []), **facts)
     terminal = Terminal()
     with terminal.capture() as captured:
         terminal.print(_render(report, "1 s", *told))  # type: ignore[arg-type]
@@ -149,7 +149,7 @@ def audited(*told: object, **facts: object) -> str:
 
 
 def test_an_audit_prints_no_control_characters() -> None:
-    breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, EVIL, 1.0, 2.0)
+    breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, EVIL)
     shown = audited(closest={EVIL: 1.0}, counts={"delay": 1}, breaches=[breach])
     assert is_clean(shown)
     assert r"\u001b" in shown
@@ -160,11 +160,6 @@ def test_an_audit_says_what_its_delay_does_not_know(is_own: bool) -> None:
     told = " ".join(audited(is_own).split())
     assert ("`crawler config show > FILE`, then --settings FILE" in told) is not is_own
     assert "Delays of `crawler delay`" in told
-
-
-def test_an_audit_counts_the_requests_without_a_signature() -> None:
-    told = " ".join(audited(signed=6).split())
-    assert "6 signatures checked, 3 requests without one (not signed, or not in a WARC file)." in told
 
 
 def test_the_full_screen_of_top_keeps_its_line_ends() -> None:
