@@ -324,6 +324,7 @@ class Committer:
         """Whether a program that reads the pages has enough of them."""
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
+        self._repeated: Collection[int] = ()  # shards of which it is not known yet whether their leases are lost
         self._forgotten_runs: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
         self.restore_old: Callable[[Mapping[int, int]], Awaitable[object]] | None = None
         """Restores shards that came back in a state older than the last writes: shard -> the time of its state, in ms."""
@@ -364,6 +365,7 @@ class Committer:
             or self._retry.is_away
             or self._retry.is_shard_away(shard)
             or self._late_nodes[self._retry.node_of(shard)] > 0
+            or shard in self._repeated
         ):
             return True
         return any(result.shard == shard for result in self._parked.results)
@@ -492,7 +494,7 @@ class Committer:
         since another replica may have crawled their URLs by now. A robots.txt is archived in any case. Results of which
         a link can be kept nowhere now are parked, because nodes of a cluster are away."""
         now, links, time_slice = self._runtime.now(), Links(), TimeSlice(self._runtime.clock)
-        results = [result for result in group.results if result.exchange is not None or result.leased.holds(now)]
+        results = [one for one in group.results if one.exchange is not None or one.leased.may_settle(now)]
         for result in results:
             links.update([(_key(link), link) for link in result.links if link not in self._recent])
             await time_slice.end_if_over()
@@ -595,7 +597,7 @@ class Committer:
             if self._frontier.replaced_runs() != runs:
                 return []  # pushes have to be repeated before
             at = self._runtime.now()
-            valid = [leased for leased in part if leased.holds(at)]
+            valid = [leased for leased in part if leased.may_settle(at)]
             settlements = [settlement(self._runtime, leased, group.open[leased]) for leased in valid]
             replies = dict(zip(valid, await self._frontier.settle(settlements), strict=True))
             return [(leased, replies.get(leased, SettleReply(stale=True)), at) for leased in part]
@@ -740,31 +742,39 @@ class Committer:
         """Repeat the last writes to shards whose server was restarted, and renew the leases in them. That restores
         their domains' delays, and shows which leases are lost. Shards whose nodes are away are left to the next
         call."""
-        while runs := self._frontier.replaced_runs():
-            if not runs.items() <= self._forgotten_runs.items():
-                self._recent.clear()  # once for each run: the shards of a node that is away may be left for hours
-            self._forgotten_runs = runs
-            ready = await self._repeat_all_pushes(self._retry.split(list(runs), int))
-            done, _ = await self._retry.each_node(
-                ready,
-                int,
-                lambda shards: self._frontier.repeat_settlements({shard: runs[shard] for shard in shards}),
+        try:
+            while runs := self._frontier.replaced_runs():
+                self._repeated = runs
+                if not await self._repeat_writes(runs):
+                    return
+        finally:
+            self._repeated = ()
+
+    async def _repeat_writes(self, runs: dict[int, str]) -> bool:
+        """Repeat the writes to the shards in `runs`. Returns whether none of them is left to the next call."""
+        if not runs.items() <= self._forgotten_runs.items():
+            self._recent.clear()  # once for each run: the shards of a node that is away may be left for hours
+        self._forgotten_runs = runs
+        ready = await self._repeat_all_pushes(self._retry.split(list(runs), int))
+        done, _ = await self._retry.each_node(
+            ready,
+            int,
+            lambda shards: self._frontier.repeat_settlements({shard: runs[shard] for shard in shards}),
+        )
+        # First, because what is restored from lines counts as settled.
+        if unsettled := [url for _, urls in done for url in urls]:
+            await self._sink.take_back(unsettled)
+        if self.restore_old is not None:
+            served = [shard for shards, _ in done for shard in shards]
+            found, _ = await self._retry.each_node(
+                served, int, lambda part: self._frontier.old_shards({shard: runs[shard] for shard in part})
             )
-            # First, because what is restored from lines counts as settled.
-            if unsettled := [url for _, urls in done for url in urls]:
-                await self._sink.take_back(unsettled)
-            if self.restore_old is not None:
-                served = [shard for shards, _ in done for shard in shards]
-                found, _ = await self._retry.each_node(
-                    served, int, lambda part: self._frontier.old_shards({shard: runs[shard] for shard in part})
-                )
-                if old := {shard: at for _, of_node in found for shard, at in of_node.items()}:
-                    await self.restore_old(old)
-            if repeated := sum(len(shards) for shards, _ in done):
-                self._runtime.events.emit(WritesRepeated(repeated, len(unsettled)))
-            await self.renew([leased for leased in self._held if leased.lease.shard in runs])
-            if repeated < len(runs):
-                return
+            if old := {shard: at for _, of_node in found for shard, at in of_node.items()}:
+                await self.restore_old(old)
+        if repeated := sum(len(shards) for shards, _ in done):
+            self._runtime.events.emit(WritesRepeated(repeated, len(unsettled)))
+        await self.renew([leased for leased in self._held if leased.lease.shard in runs])
+        return repeated == len(runs)
 
     async def _repeat_all_pushes(self, parts: Mapping[str, list[int]]) -> list[int]:
         """Repeat the pushes to the shards in `parts`, by node. Links whose nodes are away go to the outboxes of the

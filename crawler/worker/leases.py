@@ -54,6 +54,7 @@ class LeasedDomain:
     lease: Lease
     lease_end: float  # a replica that was suspended sees here that its leases have ended
     next_at: float  # when the domain may be requested again, and thus when it is due in the queue
+    settle_end: float = field(init=False)  # until when Redis may settle its results, also if it has lost the lease
     pending: deque[Entry] = field(init=False)  # URLs that are not fetched yet
     closing: bool = False  # the lease is returned as soon as nothing is in flight
     # turns
@@ -95,6 +96,7 @@ class LeasedDomain:
     confirmed: set[str] = field(default_factory=set)  # origins for whose unreachable robots.txt Redis was asked again
 
     def __post_init__(self) -> None:
+        self.settle_end = self.lease_end
         self.pending = deque(self.lease.entries)
         self.delay_ms = self.lease.delay_ms
         backoff, _, self.learnt = self.lease.state.partition("\n")
@@ -147,9 +149,14 @@ class LeasedDomain:
         """Return whether the lease is still valid at `now`."""
         return now < self.lease_end
 
+    def may_settle(self, now: float) -> bool:
+        """Return whether Redis may settle its results at `now`. If it has lost the lease, it settles what is queued."""
+        return now < self.settle_end
+
     def renew(self, lease_end: float, now: float) -> None:
         """Move the end of the lease to `lease_end`. If that has passed, requests in flight are cancelled."""
         self.lease_end = lease_end
+        self.settle_end = max(self.settle_end, lease_end)
         for request in self.requests:
             if not request.expired():
                 request.reschedule(asyncio.get_running_loop().time() + lease_end - now)
@@ -476,6 +483,7 @@ class HeldLeases:
         for leased in self:
             if self._runtime.retry.node_of(leased.lease.shard) == node:
                 leased.renew(-math.inf, self._runtime.now())
+                leased.settle_end = -math.inf
 
     def forget(self, leased: LeasedDomain) -> None:
         """Remove `leased`, whose lease has ended."""

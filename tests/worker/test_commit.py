@@ -30,7 +30,7 @@ from frontier.scripts import Call, Reply, command
 from frontier.settle import LeasedUrl, SettledUrl, Settlement, with_next_visit
 from frontier.shards import Nodes, identify_shards
 from frontier.store import RedisStore, Store, connect
-from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
+from tests.frontier.helpers import CountingStore, ManualTime, ask, make_frontier
 from tests.sinks.values import exchange, page, settings
 from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ValkeyCluster
@@ -280,6 +280,27 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
         await committer.flush()
     counts = await Counters(store, frontier.keys).counts()
     assert (counts.accepted, counts.done) == (2, 1)
+
+
+async def test_a_page_whose_lease_the_server_has_lost_is_settled(store: RedisStore, crawl_name: str) -> None:
+    """As far as it was fetched when that was noticed. Nothing more is fetched under the lease."""
+    restarted = RestartedStore(store)
+    frontier, sink = await make_frontier(restarted, crawl_name, ManualTime()), Sink()
+    await frontier.push([PAGE])
+    leased = await leased_from(frontier)
+    keys = frontier.keys.of(PAGE.domain)
+    await ask(store, "HSET", keys.owner, "token", leased.lease.token - 1)
+    await ask(store, "RENAME", keys.inflight(PAGE.domain), keys.queue(PAGE.domain))
+    await ask(store, "HDEL", keys.domain(PAGE.domain), "token")
+    restarted.run = "after"
+    async with committing(await on_a_clock(ManualTime()), frontier, sink) as committer:
+        committer._held._domains[leased] = None
+        await committer.repeat_lost_writes()  # and renew the lease in vain
+        assert not leased.holds(0.0)
+        await committer.add(result_of(leased))
+        await committer.flush()
+    assert (await Counters(store, frontier.keys).counts()).done == 1
+    assert (sink.kept, sink.unsettled) == ([PAGE.url], [])
 
 
 async def test_pages_are_taken_back_before_an_old_state_is_restored_from_the_lines(

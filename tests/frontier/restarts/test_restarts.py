@@ -134,6 +134,20 @@ class TestALostTail:
         assert await repeat(one) == []
         assert await counts(one) == (1, 1, 0)
 
+    async def test_what_an_ended_lease_seems_to_hold_is_settled_under_a_later_one(self, server: Server) -> None:
+        """A server that does not know that the first one has ended has lost the second one."""
+        one, two = await server.replica(), await server.replica()
+        await one.push([entry()])
+        first = await lease_one(one, shard=home(one))
+        kept = server.log_size()
+        await one.release([Settlement(first, 0)])
+        second = await lease_one(two, 2, "r2", home(two))
+        await two.settle([settle_all(second)])
+        server.restart(kept)
+        await notice(two)
+        assert await repeat(two) == []
+        assert await counts(two) == (1, 1, 0)
+
     async def test_the_writes_before_a_long_outage_are_repeated_after_it(self, server: Server) -> None:
         one = await server.replica()
         await one.push([entry()])
