@@ -49,8 +49,12 @@ FEATURES: dict[str, dict[str, Any]] = {
     "handlers": {},
     "requisites": {"scope": {"links": ["canonical", "next", "prev", "alternate", "feed", "src", "srcset"]}},
     "patterns": {"scope": {"exclude": [r"/(\w+-?)+/$"]}},
+    "render": {"render": {"mode": "auto"}},
 }
 """What users turn on, and what a page costs more with it."""
+
+LOADED = {"requisites": {"/decoy/logo.png"}, "render": {f"/decoy/{name}" for name in ("app.js", "site.css", "script")}}
+"""What is no link for the judge, but requested with a feature."""
 
 HEADINGS = Router()
 
@@ -196,8 +200,7 @@ async def crawl(folder: Path, size: Size, redis: str = "", feature: str = "none"
         started, cpu = time.monotonic(), time.process_time()
         replica, reasons = await crawl_to_the_end(chosen, seeds(size), HEADINGS if feature == "handlers" else None)
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
-    # An image is no link for the judge, but it is with this feature.
-    records = [one for one in read_log(good_log) if feature != "requisites" or one.path != "/decoy/logo.png"]
+    records = [one for one in read_log(good_log) if one.path not in LOADED.get(feature, ())]
     world = good_world(size.good)
     result = judge(records, expect(world, world.seeds(), Policy(tries=TRIES)), JudgeLimits(delay=size.delay_s))
     outcome = Outcome(

@@ -57,6 +57,7 @@ class Hazard(StrEnum):
     ENDLESS_BODY = "endless-body"
     ENDLESS_HEAD = "endless-head"  # header fields without end
     HUGE_FIELD = "huge-field"  # one header field of 4 MiB
+    SCRIPTS = "scripts"  # an empty page whose scripts ask for data, fill the memory and never end
     DRIP = "drip"  # one byte a second
     HUGE_CHUNK = "huge-chunk"  # a chunk size beyond 64 bits
     SURPLUS = "surplus"  # a second, unrequested response after the first (Content-Length too small)

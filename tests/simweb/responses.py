@@ -241,6 +241,11 @@ def _sitemap_bomb() -> ScriptedResponse:
 
 _CHUNKED = head(200, [_HTML, "Transfer-Encoding: chunked"])
 
+_SCRIPTS = (
+    b'<div id="app"></div><script>for (let n = 0; n < 1000; n++) fetch("/hazard?" + n);'
+    b"const kept = []; while (true) kept.push(new Uint8Array(1 << 24).fill(1))</script>"
+)
+
 _ATTACKS: dict[Hazard, Callable[[bytes], ScriptedResponse]] = {
     Hazard.GZIP_BOMB: lambda _: _page(bomb(Coding.GZIP), "Content-Encoding: gzip"),
     Hazard.BROTLI_BOMB: lambda _: _page(bomb(Coding.BROTLI), "Content-Encoding: br"),
@@ -249,6 +254,7 @@ _ATTACKS: dict[Hazard, Callable[[bytes], ScriptedResponse]] = {
     Hazard.ENDLESS_BODY: lambda _: _endless(head(200, [_HTML]), b"<p>and so on "),
     Hazard.ENDLESS_HEAD: lambda _: _endless(b"HTTP/1.1 200 OK\r\n", b"X-More: and so on\r\n"),
     Hazard.HUGE_FIELD: lambda _: _page(b"<h1>Read me</h1>", f"X-Much: {'x' * (4 << 20)}"),
+    Hazard.SCRIPTS: lambda _: _page(_SCRIPTS),
     Hazard.DRIP: lambda _: ScriptedResponse(200, _drip(), closes=True),
     Hazard.HUGE_CHUNK: lambda _: ScriptedResponse(200, (_CHUNKED + b"f" * 20 + b"\r\n<h1>Much</h1>",), closes=True),
     Hazard.SURPLUS: lambda _: _surplus(),
