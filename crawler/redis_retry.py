@@ -7,6 +7,9 @@ is full still answers reads. `crawler.worker.commit` repeats writes that a resta
 
 **A single server.** All methods repeat a call until the server answers it.
 
+**A key of a wrong type**, which somebody else has written over, must cost only its shard. So the shard counts as a node of
+a cluster from then on, and so do the keys of the crawl, until `watch` finds that all their keys have their types again.
+
 **A cluster.** A node that hangs must cost only its own shards. So whatever a worker or a commit needs from several
 nodes is asked side by side (`each`), and what occupies a worker is asked once (`soon`). Both wait for an answer for
 `PATIENCE_S` at most. A node that has not answered by then counts as away: only `watch` asks it again, every `WATCH_S`,
@@ -21,11 +24,12 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from crawler.events import Events, RedisOutageBegan, RedisOutageEnded, ReplicasMissed
 from frontier.clock import Clock
-from frontier.errors import RedisAway, RedisMisused, ReplicasMissing, ShardLost, WritesRefused
+from frontier.errors import RedisAway, RedisMisused, ReplicasMissing, ShardLost, WritesRefused, WrongType
 from frontier.shards import Nodes
 
 T = TypeVar("T")
@@ -53,8 +57,8 @@ ANY = ""
 
 
 class _Outage:
-    """An outage of a node. `error`: the latest; `is_incomplete`: it has lost shards; `refuses_writes`: it may answer reads
-    anyway."""
+    """An outage of a node. `error`: the latest; `is_incomplete`: it has lost shards, or has keys of a wrong type, so only
+    `watch` finds out when it is over; `refuses_writes`: it may answer reads anyway."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -158,10 +162,10 @@ class RedisRetry:
 
     # calls
 
-    async def call(self, call: Callable[[], Awaitable[T]], node: str = ANY) -> T:
+    async def call(self, call: Callable[[], Awaitable[T]], node: str = ANY, is_divisible: bool = False) -> T:
         """Repeat `call` until it succeeds, and return its result. `call` must be safe to repeat. `node`: the one that it
         needs. Raises what `verify` and `call` raise, except RedisAway, RedisMisused and the loss of shards of some nodes
-        only."""
+        only. `is_divisible`: raise WrongType when the shard of such a key begins to be a node of its own."""
         wait_s, this = FIRST_WAIT_S, object()
         try:
             while True:
@@ -171,6 +175,8 @@ class RedisRetry:
                     result = await call()
                 except (RedisAway, RedisMisused, ShardLost) as error:
                     self.failed(error, node)
+                    if is_divisible and isinstance(error, WrongType) and node != self._name(node, error):
+                        raise
                     if isinstance(error, WritesRefused):
                         self._refused[this] = self._name(node, error)
                     await self._wait_for(self._name(node, error), wait_s * self._rng.uniform(0.5, 1.5))
@@ -201,7 +207,7 @@ class RedisRetry:
         """The result of `call`, which needs `node`. On a cluster, raises RedisAway if the node is away or does not answer
         in time. Otherwise like `call`."""
         if not self.has_many_nodes:
-            return await self.call(call)
+            return await self.call(call, is_divisible=True)
         answer = (await self.each({node: None}, lambda _: call()))[node]
         if isinstance(answer, RedisAway):
             raise answer
@@ -217,7 +223,7 @@ class RedisRetry:
         On a cluster, a node that is away, or does not answer in time, has a RedisAway in place of its result; the call may
         take effect anyway. On a single server, the call is repeated until it succeeds."""
         if not self.has_many_nodes:
-            return {node: await self.call(lambda part=part: call(part)) for node, part in parts.items()}  # type: ignore[misc]
+            return {node: await self._undivided(partial(call, part)) for node, part in parts.items()}
         asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._outages}
         if asked:
             try:
@@ -228,6 +234,12 @@ class RedisRetry:
                 raise
         return {node: self._answer(node, asked.get(node)) for node in parts}
 
+    async def _undivided(self, call: Callable[[], Awaitable[T]]) -> T | RedisAway:
+        try:
+            return await self.call(call, is_divisible=True)
+        except WrongType as error:
+            return error
+
     async def each_node(
         self, items: Sequence[Part], shard_of: Callable[[Part], int], call: Callable[[list[Part]], Awaitable[T]]
     ) -> tuple[list[tuple[list[Part], T]], list[Part]]:
@@ -237,7 +249,11 @@ class RedisRetry:
         answered: list[tuple[list[Part], T]] = []
         missed: list[Part] = []
         for node, answer in (await self.each(parts, call)).items():
-            if isinstance(answer, RedisAway):
+            if isinstance(answer, WrongType) and len(self.split(parts[node], shard_of)) > 1:
+                others, also_missed = await self.each_node(parts[node], shard_of, call)
+                answered += others
+                missed += also_missed
+            elif isinstance(answer, RedisAway):
                 missed += parts[node]
             else:
                 answered.append((parts[node], answer))
@@ -288,8 +304,10 @@ class RedisRetry:
 
     def _name(self, node: str, error: Exception | None = None) -> str:
         """The node to which a result is attributed. On a single server there is only one."""
+        if isinstance(error, WrongType) and self._nodes is not None and (apart := self._nodes.set_apart(error.key)):
+            return apart
         if not self.has_many_nodes:
-            return ANY
+            return node if node in self._outages else ANY  # it may have been one until now
         return node or getattr(error, "node", "")
 
     def _must_verify(self, node: str) -> bool:
@@ -310,13 +328,15 @@ class RedisRetry:
             self._events.emit(RedisOutageBegan(str(error), name))
         self._outages[name].error = str(error)
         self._outages[name].refuses_writes |= isinstance(error, WritesRefused)
+        self._outages[name].is_incomplete |= isinstance(error, WrongType) and name != self._name(node)
 
     def _failed_with_loss(self, error: ShardLost) -> None:
         nodes = {self.node_of(shard) for shard in error.shards}
         if not self.has_many_nodes or self._crawl_node in nodes:
             raise error
         for node in sorted(nodes.difference(self.incomplete_nodes)):
-            self._outages.setdefault(node, _Outage(self._clock.monotonic())).is_incomplete = True
+            outage = self._outages.setdefault(node, _Outage(self._clock.monotonic()))
+            outage.is_incomplete, outage.error = True, str(error)
             self._events.emit(RedisOutageBegan(str(error), node, has_lost=True))
 
     def crawl_node_failed(self, error: Exception) -> None:

@@ -22,7 +22,7 @@ import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,10 +58,10 @@ def first_word(error: BaseException) -> str:
     return str(error).partition(" ")[0].rstrip(":")
 
 
-def translate(error: BaseException, where: str, node: str = "") -> FrontierError:
+def translate(error: BaseException, where: str, node: str = "", key: str = "") -> FrontierError:
     """Translate an error reply, or an exception of the connection, to an error of the frontier: RedisAway for what passes
     by itself, so that the caller tries again, and RedisMisused for what an operator has to remove. `where`: as the server
-    is shown in messages; `node`: its name. Nothing else translates errors of Redis."""
+    is shown in messages; `node`: its name; `key`: the first one of the call. Nothing else translates errors of Redis."""
     if isinstance(error, FrontierError):
         return error
     word = first_word(error)
@@ -78,11 +78,19 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
     if "cluster support disabled" in str(error):
         return RedisMisused(f"Redis at {where} is not a node of a cluster; write its URL as redis:// ({error})")
     if word == "WRONGTYPE":
-        return WrongType(
-            f"Redis at {where} has a key of a wrong type, which somebody else has written over; stop the crawl and run "
-            f"`crawler repair --evicted` ({error})"
-        )
+        return wrong_type(where, node or where, key, [])
     return RedisMisused(f"Redis at {where} refused a call: {error}")
+
+
+def wrong_type(where: str, node: str, key: str, names: Sequence[str]) -> WrongType:
+    """`names`: of the keys, if they are known. The others as in `translate`."""
+    named = ", ".join(names) or f"{key} or one that belongs to it"
+    return WrongType(
+        f"Redis at {where} has keys of a wrong type, which somebody else has written over: {named}; stop the crawl and "
+        "run `crawler repair --evicted`",
+        node,
+        key,
+    )
 
 
 LIBRARY_NAME = "peercrawl"

@@ -35,7 +35,7 @@ import msgspec
 from frontier.errors import RedisAway, ShardLost
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.scripts import SURVEY, Call, Reply, command, script_call
-from frontier.store import Store, batched, fields_of, send_in_parts, sound_replies
+from frontier.store import Store, batched, fields_of, send_in_parts
 
 SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
@@ -395,7 +395,7 @@ async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainS
     idle = [sample for sample in found.values() if sample.held != "leased"]
     calls = [command("HMGET", keys.shards[one.shard].domain(one.domain), "delay", "state") for one in found.values()]
     calls += [command("HGETALL", keys.shards[one.shard].robots(one.domain)) for one in idle]
-    replies = await sound_replies(store.send_each, calls) if calls else []
+    replies = await store.send_each(calls)
     robots = dict(zip((one.domain for one in idle), replies[len(found) :], strict=True))
     return {name: _delay(reply, robots.get(name, ())) for name, reply in zip(found, replies, strict=False)}
 

@@ -40,16 +40,20 @@ class ReplicasMissing(RedisAway):
     """Raised when a node has carried out a write that too few of its replicas have. It serves everything else."""
 
 
+class WrongType(RedisAway):
+    """Raised when a key has a wrong type: somebody else has written over it. `key`: of the same shard, or of the crawl."""
+
+    def __init__(self, message: str, node: str, key: str) -> None:
+        super().__init__(message, node)
+        self.key = key
+
+
 class WritesRefused(RedisAway):
     """Raised when a server refuses writes, for example because its disk is full. It may answer reads anyway."""
 
 
 class RedisMisused(FrontierError):
     """Raised when Redis refuses permanently: wrong password, too old a version."""
-
-
-class WrongType(RedisMisused):
-    """Raised when a key has a wrong type: somebody else has written over it."""
 
 
 class SchemaMismatch(FrontierError):

@@ -82,6 +82,33 @@ class ShardKeys(msgspec.Struct, frozen=True):
         return f"{self.base}seen:{bucket}"
 
 
+_OF_SHARD = {
+    **dict.fromkeys(("owner", "stats", "dead"), "hash"),
+    **dict.fromkeys(("due", "urgent", "leases", "waiting", "lost", "outbox", "revisits"), "zset"),
+    "acked": "string",
+}
+_OF_CRAWL = {
+    **dict.fromkeys(("meta", "peers:claims", "peers:roster", "peers:owners", "peers:clock", "peers:running"), "hash"),
+    **dict.fromkeys(("budget", "control", "domains", "types", "values"), "hash"),
+    **dict.fromkeys(("peers:health", "budget:takers", "wanted"), "zset"),
+    **dict.fromkeys(("draft", "peers", "peers:numbers", "summary"), "string"),
+}
+_PREFIX = re.compile(r"\{[^:{}]+(:[0-9]+(@[0-9]+)?)?\}:")
+
+
+def prefix_of(key: str) -> str:
+    """What the keys of the shard or crawl of `key` begin with, "" if it belongs to neither."""
+    found = _PREFIX.match(key)
+    return found[0] if found else ""
+
+
+def types_of(prefix: str) -> dict[str, str]:
+    """The keys of a shard or crawl that there may be one of each, and their types. `prefix`: what they begin with."""
+    found = _PREFIX.fullmatch(prefix)
+    types = {} if found is None else _OF_SHARD if found[1] else _OF_CRAWL
+    return {prefix + name: kind for name, kind in types.items()}
+
+
 class CrawlKeys:
     """The keys of the crawl `crawl`, which has `shards` shards. `identity`: what its shards hold to tell it from an empty
     store and from another crawl of that name. `last_tokens`: the last token of each former layout, which had another number

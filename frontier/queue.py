@@ -200,7 +200,7 @@ class Frontier:
         outside, unknown = 0, set[str]()
         for part in batched(doubtful, PUSH_BATCH):
             calls = [command("HEXISTS", self.keys.shards[shard].domain(domain), "accepted") for shard, domain in part]
-            for (shard, domain), is_known in zip(part, await sound_replies(self._store.send, calls), strict=True):
+            for (shard, domain), is_known in zip(part, await sound_replies(self._store, calls), strict=True):
                 if is_known:
                     self._seen_domains.add(domain)
                 else:

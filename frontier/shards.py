@@ -10,10 +10,11 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from typing import TypeVar
 
 from frontier.clock import Clock
+from frontier.connection import wrong_type
 from frontier.errors import CrawlLost, CrawlResharded, RedisMisused, ShardLost, WritesRefused
-from frontier.keys import CrawlKeys, shard_number
+from frontier.keys import CrawlKeys, prefix_of, shard_number
 from frontier.scripts import IDENTIFY_SHARD, Argument, Call, Reply, Script, command, script_call
-from frontier.store import Store, ask, scan
+from frontier.store import Store, ask, scan, wrong_keys
 
 
 def shard_call(script: Script, keys: CrawlKeys, shard: int, *arguments: Argument) -> Call:
@@ -110,6 +111,7 @@ class Nodes:
         self._runs: Hashable = None
         self._of_shard: tuple[str, ...] = ()
         self._names: frozenset[str] = frozenset()
+        self._apart: dict[str, str] = {}  # what keys begin with of which some have a wrong type -> their name as a node
 
     def __repr__(self) -> str:
         return f"<Nodes {sorted(self.names)}>"
@@ -118,7 +120,7 @@ class Nodes:
         runs = self._store.runs()
         if self._runs != runs or not self._of_shard:  # for a thousand shards, this takes about a millisecond
             self._runs = runs
-            self._of_shard = tuple(self._store.node_of(shard.base) for shard in self._keys.shards)
+            self._of_shard = tuple(self._apart.get(of.base) or self._store.node_of(of.base) for of in self._keys.shards)
             self._names = frozenset((*self._of_shard, self.crawl_node))
         return self._of_shard
 
@@ -136,7 +138,24 @@ class Nodes:
     @property
     def crawl_node(self) -> str:
         """The node of the keys of the whole crawl: roster, settings, commands, page limit."""
-        return self._store.node_of(self._keys.meta)
+        return self._apart.get(prefix_of(self._keys.meta)) or self._store.node_of(self._keys.meta)
+
+    def set_apart(self, key: str) -> str:
+        """Take the shard of `key`, or the keys of the crawl, for a node of its own, because keys of it have a wrong type.
+        So they cost no other shard. Returns the name of the node, "" for a key of neither."""
+        prefix = prefix_of(key)
+        if prefix not in self._apart:
+            if prefix != prefix_of(self._keys.meta) and all(of.base != prefix for of in self._keys.shards):
+                return ""
+            self._apart[prefix] = f"{prefix}*"
+            self._of_shard = ()
+        return self._apart[prefix]
+
+    async def _check_apart(self, node: str) -> None:
+        """Raises WrongType if `node` stands for keys of which some have a wrong type."""
+        for prefix in [prefix for prefix, name in self._apart.items() if name == node]:
+            if names := await wrong_keys(self._store, [prefix]):
+                raise wrong_type(self._store.node_of(prefix), node, prefix, names)
 
     def of(self, shard: int) -> str:
         """The node of `shard`."""
@@ -167,6 +186,7 @@ class Nodes:
     async def check(self, node: str, writes: bool = False) -> None:
         """Ask `node` whether it serves and has its shards, and with `writes` whether it takes writes,
         too. Raises RedisAway, RedisMisused and ShardLost."""
+        await self._check_apart(node)
         shards = [shard for shard, name in enumerate(self._by_shard()) if name == node]
         if not shards:  # nobody creates the field ""
             verb = ("HDEL", self._keys.control, "") if writes else ("EXISTS", self._keys.meta)
@@ -175,6 +195,8 @@ class Nodes:
             raise ShardLost(self._keys.crawl, lost)
         elif writes:
             await self._store.send([self._no_write(shards[0])])
+        self._apart = {prefix: name for prefix, name in self._apart.items() if name != node}
+        self._of_shard = ()
 
 
 async def found_keys(store: Store, keys: CrawlKeys, name: str = "*") -> AsyncIterator[list[str]]:

@@ -19,10 +19,20 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from hiredis import ReplyError
 
 from frontier.cluster import UNSERVED, Cluster, NodeFacts
-from frontier.connection import WRONG_SERVER, RedisServer, Servers, TimeLimits, fields, first_word, translate
+from frontier.connection import (
+    WRONG_SERVER,
+    RedisServer,
+    Servers,
+    TimeLimits,
+    fields,
+    first_word,
+    translate,
+    wrong_type,
+)
 from frontier.errors import FrontierError, RedisAway, RedisMisused, WrongType
+from frontier.keys import prefix_of, types_of
 from frontier.redis_url import RedisUrl, display_url, read_url
-from frontier.scripts import Argument, Call, Reply, packed, packed_by_source, packed_words
+from frontier.scripts import Argument, Call, Reply, command, packed, packed_by_source, packed_words
 
 T = TypeVar("T")
 
@@ -215,7 +225,10 @@ class RedisStore:
         sending = asyncio.create_task(self._deliver(calls, self._divided(calls, replies), replies))
         sending.add_done_callback(_retrieve_error)
         await asyncio.shield(sending)
-        for reply in replies:
+        for at, reply in enumerate(replies):
+            if isinstance(reply, WrongType):
+                names = await wrong_keys(self, [prefix_of(reply.key)])
+                replies[at] = reply = wrong_type(self._where, reply.node, reply.key, names)
             if isinstance(reply, raised):
                 raise reply
         return replies
@@ -402,7 +415,7 @@ class _Round:
         else:
             if word == "CLUSTERDOWN":
                 self._servers.refresh_soon()
-            translated = translate(error, server.name)
+            translated = translate(error, server.name, key=call.key)
             if word in WRONG_SERVER and isinstance(translated, RedisAway):
                 server.drop(translated)
             raise translated
@@ -492,15 +505,21 @@ async def ask(store: Store, calls: Sequence[Call]) -> list[Reply]:
     return replies
 
 
-async def sound_replies(send: Send, calls: Sequence[Call]) -> list[Reply]:
-    """The replies to `calls`, which only read, with None for a key of a wrong type. Raises as `send` does otherwise."""
-    try:
-        return await send(calls)
-    except WrongType:
-        if len(calls) == 1:
-            return [None]
-        half = len(calls) // 2
-        return [*await sound_replies(send, calls[:half]), *await sound_replies(send, calls[half:])]
+async def sound_replies(store: Store, calls: Sequence[Call]) -> list[Reply]:
+    """The replies to `calls`, with None for a key of a wrong type. Raises as `Store.send` does otherwise."""
+    replies = await store.send_each(calls)
+    if away := [reply for reply in replies if isinstance(reply, RedisAway) and not isinstance(reply, WrongType)]:
+        raise away[0]
+    return [None if isinstance(reply, WrongType) else reply for reply in replies]
+
+
+async def wrong_keys(store: Store, prefixes: Iterable[str]) -> list[str]:
+    """The keys of the shards and crawls of `prefixes` (`keys.types_of`) that have a wrong type. Raises RedisAway."""
+    kinds = {key: kind for prefix in prefixes for key, kind in types_of(prefix).items()}
+    found = await ask(store, [command("TYPE", key) for key in kinds])
+    return [
+        key for (key, kind), reply in zip(kinds.items(), found, strict=True) if reply not in (b"none", kind.encode())
+    ]
 
 
 async def scan(store: Store, verb: str, key: str, *options: Argument, at: str = "") -> AsyncIterator[list[Any]]:

@@ -113,7 +113,7 @@ class RobotsCache:
     async def read(self, domains: Mapping[str, str]) -> dict[str, bytes | None]:
         """Read the stored records of origins at once, None without one. `domains`: of each origin. Raises RedisAway."""
         calls = [command("HGET", self._key(domain), origin) for origin, domain in domains.items()]
-        return dict(zip(domains, await sound_replies(self._store.send, calls), strict=True))
+        return dict(zip(domains, await sound_replies(self._store, calls), strict=True))
 
     async def remember(self, origin: str, stored: bytes | None) -> OriginRobots | None:
         """Cache a record that was read. One that cannot be unpacked, or whose rules fail, counts as missing."""

@@ -591,7 +591,7 @@ class Engine:
         if view is None or not view.index:
             return False, f"not in the view: {node} is away, with the control keys" if node else "not in the view yet"
         if incomplete:
-            return True, f"ready, but shards have lost their data at {', '.join(incomplete)}; run `crawler repair`"
+            return True, f"ready, but {'; '.join(retry.errors)}"
         if away:
             waiting = count_of(self.committer.parked, "result")
             return True, f"ready, but Redis is away at {', '.join(away)}; waiting for it: {waiting}"

@@ -20,7 +20,7 @@ from click.shell_completion import get_completion_class, shell_complete
 from crawler import __version__
 from crawler.errors import TRY_LATER, UPLOADS_LEFT, SinkFull, UserError, closest
 from crawler.wording import FOR_REDIS, IS_REDIS, redis_remedy
-from frontier.errors import FrontierError, RedisAway, Resharding
+from frontier.errors import FrontierError, RedisAway, Resharding, WrongType
 
 GROUPS = {
     "Crawl": {"crawl": "crawl", "seed": "seeds", "run": "run", "demo": "demo", "try": "crawl", "plan": "plan"},
@@ -208,7 +208,8 @@ def run_to_exit(command: Callable[[], object]) -> None:
         command()
     except (UserError, FrontierError, SinkFull) as error:
         _print(error, error.details if isinstance(error, UserError) else (), _advice(error))
-        sys.exit(TRY_LATER if isinstance(error, (RedisAway, Resharding, SinkFull)) else 2)
+        passes = isinstance(error, (RedisAway, Resharding, SinkFull)) and not isinstance(error, WrongType)
+        sys.exit(TRY_LATER if passes else 2)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         sys.exit(1)
     except OSError as error:
@@ -239,7 +240,7 @@ def _cannot_write(error: OSError) -> NoReturn:
 
 def _advice(error: Exception) -> str:
     """What to check if the server that the user named does not answer. The embedded one has a socket and no address."""
-    if not isinstance(error, RedisAway):
+    if not isinstance(error, RedisAway) or isinstance(error, WrongType):
         return ""
     if remedy := redis_remedy(str(error)):
         return f"; {remedy}"

@@ -25,10 +25,10 @@ from crawler.wording import eviction_warning
 from frontier.clock import Clock, ServerClock
 from frontier.counters import Counts, DomainDelay, DomainSample, counts_of, domain_delays, survey
 from frontier.crawls import evicted_keys
-from frontier.keys import CrawlKeys
+from frontier.keys import CrawlKeys, prefix_of
 from frontier.peers import View, running_ms
 from frontier.scripts import command
-from frontier.store import RedisStore
+from frontier.store import RedisStore, sound_replies, wrong_keys
 from politeness.backoff import BackoffState
 from politeness.robots_cache import next_unreachable
 
@@ -159,7 +159,9 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     busiest, overdue, resting = (
         [_line(sample, delays[sample.domain], now_ms) for sample in samples] for samples in listed
     )
-    wrong_types = [keys.shards[shard.shard].base + name for shard in surveys for name in shard.wrong_types]
+    unread = set(range(count)).difference(shard.shard for shard in surveys)
+    wrong_types = await wrong_keys(store, [prefix_of(keys.meta), *(keys.shards[shard].base for shard in unread)])
+    wrong_types += [keys.shards[shard.shard].base + name for shard in surveys for name in shard.wrong_types]
     oldest = min((shard.oldest_due_ms for shard in surveys if shard.oldest_due_ms is not None), default=0)
     return Summary(
         **msgspec.structs.asdict(counts),
@@ -254,7 +256,7 @@ async def save(store: RedisStore, keys: CrawlKeys, summary: Summary, ttl_s: floa
 
 async def load(store: RedisStore, keys: CrawlKeys) -> Summary | None:
     """Return the latest summary, or None if it has expired or none was written. Raises RedisAway."""
-    (reply,) = await store.send([command("GET", keys.summary)])
+    (reply,) = await sound_replies(store, [command("GET", keys.summary)])
     return msgspec.json.decode(reply, type=Summary) if reply else None
 
 

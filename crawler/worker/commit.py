@@ -585,8 +585,7 @@ class Committer:
             await self._settle_open(group, runs)
             if self._frontier.replaced_runs() == runs:
                 break
-        if not group.open:
-            await self._judge_stale(group)
+        await self._judge_stale(group)
         return not group.open and not group.doubtful
 
     async def _settle_open(self, group: SettlingGroup, runs: Mapping[int, str]) -> None:

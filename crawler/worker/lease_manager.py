@@ -11,8 +11,10 @@ into them. Each node of a cluster has rounds of its own, so a node that does not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -22,7 +24,7 @@ from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget
 from frontier.entries import Entry
-from frontier.errors import Fenced, RedisAway
+from frontier.errors import Fenced, RedisAway, WrongType
 from frontier.peers import View, plan_handoff
 from frontier.queue import Frontier
 from frontier.settle import LeaseReply
@@ -225,6 +227,10 @@ class LeaseManager:
 
     async def _lease_round(self, node: str, due: list[int], now: float, ahead: int) -> None:
         """Lease up to `ahead` domains from the shards `due`, which are on `node`."""
+        with contextlib.suppress(WrongType):  # in one of the shards, which is asked separately from now on
+            await self._lease_from(node, due, now, ahead)
+
+    async def _lease_from(self, node: str, due: list[int], now: float, ahead: int) -> None:
         shards = await self._without_idle(node, due, now)
         if not shards or self.view is None:
             return
@@ -235,7 +241,7 @@ class LeaseManager:
             asked_at = self._runtime.now()  # set by each attempt: earlier ones may have failed
             return asked_at, *await self._frontier.lease(shards, epoch, self._runtime.replica, each)
 
-        asked_at, answers, fenced = await self._runtime.retry.call(lease, node)
+        asked_at, answers, fenced = await self._runtime.retry.call(lease, node, is_divisible=True)
         domains = [leased for answer in answers for leased in self._accept(answer, asked_at)]
         for refusal in fenced:
             self._runtime.events.emit(ShardFenced(str(refusal)))
@@ -257,7 +263,8 @@ class LeaseManager:
         empty = self._held.empty_among(shards)
         if not empty:
             return shards
-        self._held.note_work(await self._runtime.retry.call(lambda: self._frontier.shards_with_work(empty), node))
+        look = partial(self._frontier.shards_with_work, empty)
+        self._held.note_work(await self._runtime.retry.call(look, node, is_divisible=True))
         empty = self._held.empty_among(empty)
         self._ask_later(empty, now)
         owned = self._held.shards

@@ -13,7 +13,8 @@
 local now_ms, interval_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 local tolerance_ms = (tonumber(ARGV[3]) - 1) * interval_ms
 local last_ms = now_ms + tonumber(ARGV[5])
-local arrival_ms = math.max(now_ms, tonumber(redis.call('GET', KEYS[1]) or '0'))
+local stored = redis.pcall('GET', KEYS[1])  -- an error if somebody else has written over it: it is replaced
+local arrival_ms = math.max(now_ms, type(stored) == 'string' and tonumber(stored) or 0)
 
 local reply = {'slots'}
 for _ = 1, math.min(tonumber(ARGV[4]), 1000) do

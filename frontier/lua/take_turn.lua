@@ -12,7 +12,11 @@
 -- Returns {"taken"} | {"wait", ms}: the rest of the delay; at most POLL_MS while the request or the turn of another crawl lasts
 
 local POLL_MS, SPARE_MS = 250, 3000
-local turn, next_crawl = redis.call('GET', KEYS[1]), redis.call('GET', KEYS[2])
+local turn, next_crawl = redis.pcall('GET', KEYS[1]), redis.pcall('GET', KEYS[2])
+if type(turn) == 'table' or type(next_crawl) == 'table' then  -- somebody else has written over them
+  redis.call('DEL', KEYS[1], KEYS[2])
+  turn, next_crawl = false, false
+end
 local state, holder = string.match(turn or '', '^(%l+) (.+)$')
 if (not holder or holder == ARGV[1]) and (not next_crawl or next_crawl == ARGV[1]) then
   redis.call('SET', KEYS[1], 'busy ' .. ARGV[1], 'PX', ARGV[2])

@@ -126,8 +126,18 @@ class TestNodes:
     async def test_a_refused_call_is_no_outage(self, store: RedisStore, crawl_name: str) -> None:
         key = f"{{{crawl_name}}}:x"
         with pytest.raises(RedisMisused):
-            await store.send_each([command("SET", key, "text"), command("HGET", key, "field")])
+            await store.send_each([command("SET", key, "text"), command("HGET", key)])
         assert not store.is_away(store.node_of(key))
+
+    async def test_a_key_of_a_wrong_type_is_named_and_fails_its_calls_alone(
+        self, store: RedisStore, crawl_name: str
+    ) -> None:
+        queue = f"{{{crawl_name}:3}}:due"
+        calls = [command("SET", queue, "x"), command("ZCARD", queue), command("ZCARD", f"{{{crawl_name}:4}}:due")]
+        done, wrong, sound = await store.send_each(calls)
+        assert (done, sound) == (b"OK", 0)
+        assert isinstance(wrong, WrongType) and queue in str(wrong) and "crawler repair --evicted" in str(wrong)
+        assert not store.is_away(store.node_of(queue))
 
     async def test_a_run_id_lasts_as_long_as_the_process(self, tmp_path: Path) -> None:
         with ValkeyProcess(tmp_path, persistent=True) as server:
