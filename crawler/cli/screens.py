@@ -116,40 +116,17 @@ def span(seconds: float) -> str:
 
 def status(found: Status, place: str = "") -> RenderableType:
     """Return the output of `crawler status`. `place`: the options that select the crawl, for commands in the text."""
-    grid = Table.grid(padding=(0, 3))
-    grid.add_row(
-        Text(f"crawl {found.crawl}", style="bold"),
-        condition(found.condition),
-        count_of(found.shards, "shard"),
-        f"settings revision {found.settings_revision}",
-    )
-    rows = [
-        [
-            f"accepted [b]{found.accepted:,}[/b]",
-            f"done [green]{found.done:,}[/green]",
-            _denied(found),
-            _dead(found),
-        ],
-        [
-            f"open [b]{found.open:,}[/b]",
-            f"waiting {found.waiting:,}",
-            f"retried {found.retried:,}",
-            f"dropped {_by_reason(found.dropped)}",
-        ],
-        [
-            f"domains due {found.domains_due:,}",
-            f"resting {_resting(found)}",
-            f"leased {found.domains_leased:,}",
-            f"pages cut {_by_reason(found.cut)}",
-        ],
-        _copies(found, bool(found.replicas)),
-        [f"leases expired {found.leases_expired:,}"] if found.leases_expired else [],
-    ]
-    for cells in filter(None, rows):  # with rich's markup, so they must not contain text of strangers
-        grid.add_row(*map(Text.from_markup, cells))
     return Group(
-        grid,
-        *_visits(found),
+        Text.assemble(
+            (f"crawl {found.crawl}", "bold"),
+            "  ",
+            condition(found.condition),
+            f"  settings revision {found.settings_revision}",
+        ),
+        _figures(found, bool(found.replicas)),
+        *_numbers("visits", found.visits),
+        *_numbers("links dropped", found.dropped),
+        *_numbers("pages cut", found.cut),
         *(
             Text.assemble(("items rejected" if name == "rejected" else name, "bold"), "  ", words)
             for name, _, words in _items(found)
@@ -159,10 +136,6 @@ def status(found: Status, place: str = "") -> RenderableType:
         *rules(found.rules),
         *(Text(line, style="yellow") for line in settings_behind(found)),
     )
-
-
-def _dead(found: Summary) -> str:
-    return f"dead [red]{found.dead:,}[/red]" if found.dead else "dead 0"
 
 
 def _copies(found: Summary, has_replicas: bool) -> list[str]:
@@ -177,9 +150,10 @@ def _copies(found: Summary, has_replicas: bool) -> list[str]:
     ]
 
 
-def _visits(found: Summary) -> list[Text]:
-    visits = ", ".join(f"{name} {number:,}" for name, number in _most_first(found.visits))
-    return [Text.assemble(("visits", "bold"), "  ", visits)] if visits else []
+def _numbers(name: str, counts: Mapping[str, int]) -> list[Text]:
+    """Return a line with `counts`, the highest first; none if there are none."""
+    numbers = ", ".join(f"{one} {number:,}" for one, number in _most_first(counts))
+    return [Text.assemble((name, "bold"), "  ", numbers)] if numbers else []
 
 
 def _most_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -201,11 +175,6 @@ def _items(found: Status) -> list[tuple[str, int, str]]:
     if found.never_found:
         lines.append(("never found", len(found.never_found), never_found_in_words(found.never_found)))
     return lines
-
-
-def _by_reason(counts: Mapping[str, int]) -> str:
-    total = f"{sum(counts.values()):,}"
-    return f"{total} ({', '.join(name for name, _ in _most_first(counts))})" if counts else total
 
 
 _STYLES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red"}
@@ -270,7 +239,7 @@ def top(snapshot: Snapshot, place: str = "", rows: int = 8, hint: str = "") -> R
         parts.append(old(snapshot.error, snapshot.age_s))
     parts += alerts(snapshot.condition, bool(snapshot.replicas), place or f"--crawl {snapshot.crawl}")
     if snapshot.summary is not None:
-        parts += [_figures(snapshot.summary, bool(snapshot.replicas)), *_visits(snapshot.summary)]
+        parts += [_figures(snapshot.summary, bool(snapshot.replicas)), *_numbers("visits", snapshot.summary.visits)]
     parts += rules(snapshot.rules, rows)
     if snapshot.replicas:
         parts.append(_panel("replicas", replicas(snapshot.replicas)))
@@ -313,13 +282,16 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
     if summary.shards_unowned and has_replicas:
         owned = f"[yellow]{summary.shards_unowned} unowned[/yellow]"
     overdue_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
-    cells = [
-        f"done [b]{summary.done:,}[/b]",
+    next_s = (summary.next_due_ms - summary.at_ms) / 1000 if summary.next_due_ms else 0
+    cells = [  # with rich's markup, so they must not contain text of strangers
+        f"accepted {summary.accepted:,}",
+        f"done [green]{summary.done:,}[/green]",
         f"queued [b]{summary.queued:,}[/b]",
         f"leased {summary.leased:,}",
         f"waiting {summary.waiting:,}",
         _denied(summary),
-        _dead(summary),
+        f"dead [red]{summary.dead:,}[/red]" if summary.dead else "dead 0",
+        f"retried {summary.retried:,}",
         *(
             [f"requisites {summary.requisites_settled:,} of {summary.requisites_found:,}"]
             if summary.requisites_found
@@ -327,18 +299,14 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
         ),
         f"domains {summary.domains:,}",
         f"domains due {summary.domains_due:,}",
-        f"domains resting {_resting(summary)}",
+        f"domains resting {summary.domains_resting:,}" + (f", next in {span(next_s)}" if next_s else ""),
         f"domains leased {summary.domains_leased:,}",
+        *([f"leases expired {summary.leases_expired:,}"] if summary.leases_expired else []),
         *([f"overdue {span(overdue_ms / 1000)}"] if has_replicas else []),  # otherwise all wait for a replica
         f"{count_of(summary.shards, 'shard')}, {owned}",
         *_copies(summary, has_replicas),
     ]
     return Columns([Text.from_markup(cell) for cell in cells], padding=(0, 3, 0, 0), equal=True)
-
-
-def _resting(found: Summary) -> str:
-    next_s = (found.next_due_ms - found.at_ms) / 1000 if found.next_due_ms else 0
-    return f"{found.domains_resting:,}" + (f", next in {span(next_s)}" if next_s else "")
 
 
 def replicas(records: Sequence[HealthRecord]) -> RenderableType:
