@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-all test-redis check docs bench soak chaos chaos-cluster killing hostile fuzz conformance dist lock clean
+.PHONY: help setup demo test test-all test-redis check docs bench soak chaos chaos-cluster hostile fuzz conformance dist lock clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -66,9 +66,6 @@ chaos: setup  ## five minutes of real processes under faults
 chaos-cluster: setup  ## five minutes of faults on a real Redis Cluster, twice: fully durable, and with lost tails
 	$(BIN)/python -m tests.chaos.cluster_run --mode durable
 	$(BIN)/python -m tests.chaos.cluster_run --mode everysec
-
-killing: setup  ## fifty kills in mid-crawl, and a look at the archive
-	$(BIN)/python -m tests.killing
 
 hostile: setup  ## 500 hostile domains beside 500 good ones, also with each of the settings that cost more
 	$(BIN)/python -m tests.hostile --domains 500 --features all

@@ -13,18 +13,14 @@ import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import msgspec
 import pytest
 
 from crawler import Crawl
 from tests.e2e.harness import ROOT, answering, wait_until
-from tests.sinks.readers import by_fastwarc
-from tests.sinks.test_replay import crawl, packed  # noqa: F401 - fixtures
 from tests.site import Site
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -111,12 +107,6 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
 
-def plain_pages(folder: Path) -> set[str]:
-    """The URLs of pages that were sent without a content coding: the viewer does not know all of them."""
-    records = [record for path in folder.glob("*.warc.gz") for record in by_fastwarc(path)]
-    return {one.url for one in records if one.type == "response" and "Content-Encoding" not in dict(one.http)}
-
-
 def look(publisher: Publisher, url: str, expected: str, folder: Path) -> None:
     """Show the page at `url` until it has the text `expected`."""
     publisher.page = PAGE.format(url=url).encode()
@@ -129,16 +119,6 @@ def look(publisher: Publisher, url: str, expected: str, folder: Path) -> None:
     finally:
         browser.terminate()
         browser.wait(60)
-
-
-def test_a_page_is_shown_from_parts_of_the_file(crawl: Path, packed: Path, tmp_path: Path) -> None:  # noqa: F811
-    with zipfile.ZipFile(packed) as content:
-        pages = [msgspec.json.decode(line) for line in content.read("pages/extraPages.jsonl").splitlines()[1:]]
-    plain = plain_pages(crawl)
-    page = next(one for one in pages if one.get("text") and one["url"] in plain)
-    with answering(Publisher(packed)) as publisher:
-        look(publisher, page["url"], page["text"].split()[0], tmp_path)  # the name of the page in its heading
-    assert 0 < publisher.sent < packed.stat().st_size
 
 
 def test_a_rendered_application_runs_again_on_what_it_had_loaded(tmp_path: Path) -> None:
@@ -154,3 +134,4 @@ def test_a_rendered_application_runs_again_on_what_it_had_loaded(tmp_path: Path)
     subprocess.run([sys.executable, "-m", "crawler", *command], check=True)
     with answering(Publisher(wacz)) as publisher:
         look(publisher, "http://shop.test/", "Item 2", tmp_path)  # which only its script shows
+    assert 0 < publisher.sent < wacz.stat().st_size
