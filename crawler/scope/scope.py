@@ -219,25 +219,21 @@ class RecentUrls:
         self._generation = max(1, capacity // 2)
         self._young: set[str] = set()
         self._old: set[str] = set()
-        self._young_marked: set[str] = set()
-        self._old_marked: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old) + len(self._young_marked) + len(self._old_marked)
+        return len(self._young) + len(self._old)
 
     def __contains__(self, link: Entry) -> bool:
-        mode, url = link.mode, link.url
-        if mode in ("moved", "again"):
+        if link.mode in ("moved", "again"):
             return False
-        if link.tag and link.label_key:
-            return self.has_offered(_marked(link))
-        if url in self._young or url in self._old:
-            return True
-        return mode != "new" and self.has_offered(_marked(link))
+        return self._has(_marked(link)) or (self._has(link.url) and not link.label_key)
+
+    def _has(self, marked: str) -> bool:
+        return marked in self._young or marked in self._old
 
     def has_offered(self, url: str) -> bool:
-        """Whether `url` is in the set with a mark."""
-        return url in self._young_marked or url in self._old_marked
+        """Whether a link to `url` that is queued only if its domain is known is in the set."""
+        return self._has(f"known {url}")
 
     def not_recent(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
         """Those of `links` whose URL is not in the set without a mark. Checked in one loop, because usually few remain."""
@@ -246,28 +242,26 @@ class RecentUrls:
 
     def add(self, *links: Entry) -> None:
         for link in links:
-            if marked := _marked(link):
-                self._young_marked.add(marked)
-            if not marked or link.mode == "new":
+            self._young.add(_marked(link))
+            if link.mode == "new":
                 self._young.add(link.url)
-        if len(self._young) + len(self._young_marked) >= self._generation:
+        if len(self._young) >= self._generation:
             self._old, self._young = self._young, set()
-            self._old_marked, self._young_marked = self._young_marked, set()
 
     def clear(self) -> None:
         """Remove all links, because Redis may have lost the last ones that were pushed."""
-        for urls in (self._young, self._old, self._young_marked, self._old_marked):
-            urls.clear()
+        self._young.clear()
+        self._old.clear()
 
 
 def _marked(link: Entry) -> str:
-    """How `link` is stored with a mark; "" if it needs none."""
+    """The URL of `link`, with a mark if it needs one."""
     if link.tag and (key := link.label_key):
         return f"{link.mode}{key} {link.url}"
-    return link.url if link.mode == "known" else f"{link.mode} {link.url}" if link.mode in _MARKED else ""
+    return f"{link.mode} {link.url}" if link.mode in _MARKED else link.url
 
 
-_MARKED = frozenset({"foreign", "requisite"})
+_MARKED = frozenset({"foreign", "known", "requisite"})
 
 
 Scorer = Callable[[str, int, LinkKind], float]
