@@ -16,6 +16,7 @@ pattern here takes linear time, whatever a site sends.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import NamedTuple
@@ -63,8 +64,8 @@ class Head(NamedTuple):
         return None if value is None else value.decode("latin-1")
 
     def get_list(self, name: bytes) -> str:
-        """`all_values` as text, empty without one."""
-        return (all_values(self.fields, name) or b"").decode("latin-1")
+        """All values of the field `name` (in lower case) as one list, empty without one."""
+        return all_values(self.fields).get(name, b"").decode("latin-1")
 
 
 @lru_cache(maxsize=256)  # the client, the worker and the archive ask for fields of the same response
@@ -73,13 +74,17 @@ def first_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, byte
     return {name.lower(): value for name, value in reversed(fields)}
 
 
-def all_values(fields: tuple[tuple[bytes, bytes], ...], name: bytes) -> bytes | None:
-    """All values of the field `name` (in lower case) as one list, or None: a field whose value is a list may come in
+@lru_cache(maxsize=256)
+def all_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
+    """All values of each of `fields` as one list, by its name in lower case: a field whose value is a list may come in
     several lines (RFC 9110 5.3)."""
     first = first_values(fields)
-    if name not in first or len(first) == len(fields):
-        return first.get(name)
-    return b", ".join(value for key, value in fields if key.lower() == name)
+    if len(first) == len(fields):
+        return first
+    found = defaultdict[bytes, list[bytes]](list)
+    for name, value in fields:
+        found[name.lower()].append(value)
+    return {name: b", ".join(values) for name, values in found.items()}
 
 
 def parse_head(data: bytes) -> Head:

@@ -162,11 +162,11 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
     def header_list(self, name: bytes) -> bytes | None:
         """All values of the header `name` (in lower case) as one list, or None."""
-        return all_values(self.headers, name)
+        return all_values(self.headers).get(name)
 
     def header_text(self, name: bytes) -> str:
         """`header_list` as text, empty without one."""
-        return (all_values(self.headers, name) or b"").decode("latin-1")
+        return all_values(self.headers).get(name, b"").decode("latin-1")
 
     @property
     def content_coding(self) -> str:

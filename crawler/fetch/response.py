@@ -214,7 +214,7 @@ class ResponseReader:
 
 def _framing(message: Head) -> list[list[str]]:
     """The members, in lower case, of the lists Transfer-Encoding, Content-Length and Connection (RFC 9110 5.6.1)."""
-    sent = [all_values(message.fields, name) for name in (b"transfer-encoding", b"content-length", b"connection")]
+    sent = map(all_values(message.fields).get, (b"transfer-encoding", b"content-length", b"connection"))
     return [[] if text is None else list(map(str.strip, text.decode("latin-1").lower().split(","))) for text in sent]
 
 
