@@ -38,7 +38,7 @@ from crawler.page import Action
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.html import ExtractPolicy
 from crawler.redis_retry import RedisRetry
-from crawler.scope.actions import action_of
+from crawler.scope.actions import action_of, comes_last
 from crawler.scope.next_visit import parse_rules
 from crawler.scope.page_steps import PageSteps
 from crawler.scope.scope import LinkFilter, RecentUrls, TrapPolicy
@@ -732,11 +732,9 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
 
 def link_filter(settings: CrawlSettings, recent: RecentUrls, shapes: Shapes | None = None) -> LinkFilter:
     """Return which links are followed. Raises UserError if the scorer cannot be loaded."""
-    actions_last = settings.scope.actions == "avoid"
+    last = comes_last if settings.scope.actions == "avoid" else None
     has_cap = settings.limits.domain_cap > 0
-    return LinkFilter(
-        scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent, shapes, actions_last, has_cap
-    )
+    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent, shapes, last, has_cap)
 
 
 def sink(

@@ -27,8 +27,7 @@ from crawler.parse import structured, tree
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import as_text
 from crawler.parse.tags import INLINE_TREE, TakesLong
-from crawler.parse.values import NUMBERS, NotOfType, converted
-from crawler.scope.extract_rules import ExtractRule, FieldRule
+from crawler.scope.extract_rules import NUMBERS, ExtractRule, FieldRule
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize, limited
 
@@ -348,6 +347,8 @@ class _Source:
             raise TakesLong
 
     def _value(self, field: FieldRule, element: Any) -> Any:
+        from crawler.parse.values import NotOfType, converted  # noqa: PLC0415 - few crawls need it
+
         self._check_time()
         values = []
         for raw in islice(self._raw(field, element), MAX_VALUES if field.list else 1):

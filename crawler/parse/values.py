@@ -24,8 +24,6 @@ DIGITS = 15
 LONGEST_NUMBER = 60
 """Characters of a text with a number."""
 
-NUMBERS = frozenset({"int", "decimal", "decimal_comma"})
-
 _BOOLEANS = {**dict.fromkeys(("true", "yes", "1", "on"), True), **dict.fromkeys(("false", "no", "0", "off"), False)}
 
 _NUMBER = r"""(?:(?<![\d.,])|(?<=\b[RrKkFf][rs]\.)|(?<=S/\.))(?P<sign>(?<!\w)[-+\u2212])?

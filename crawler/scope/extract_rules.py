@@ -19,6 +19,7 @@ from frontier.errors import BadInput
 from frontier.urls import UrlPattern, is_in_url, limited
 
 FieldType = Literal["text", "int", "decimal", "decimal_comma", "bool", "url", "date"]
+NUMBERS: frozenset[FieldType] = frozenset({"int", "decimal", "decimal_comma"})
 PageFact = Literal["url", "domain", "depth", "status", "title", "lang", "canonical", "fetched_at"]
 
 _PATH = re.compile(r"[\w:@-]+(\.[\w:@-]+)*")

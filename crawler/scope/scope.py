@@ -24,7 +24,6 @@ from typing import Literal, TypeVar
 import msgspec
 
 from crawler.page import LinkKind
-from crawler.scope.actions import comes_last
 from crawler.scope.shapes import LAST, Shapes, put_off
 from frontier.domains import host_of
 from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry, PushMode, mark_of
@@ -287,7 +286,7 @@ take long, 10,000 held up the event loop for seconds."""
 
 class LinkFilter:
     """Turns links into entries. `recent`: links that need no check, because they were pushed recently. `shapes`: which are
-    put off; `actions_last`: whether links that do something come last; `has_cap`: whether the number of URLs of a domain
+    put off; `comes_last`: whether links with a query come last; `has_cap`: whether the number of URLs of a domain
     is limited, so that those from other domains are told apart."""
 
     def __init__(
@@ -297,7 +296,7 @@ class LinkFilter:
         scorer: Scorer,
         recent: RecentUrls,
         shapes: Shapes | None = None,
-        actions_last: bool = False,
+        comes_last: Callable[[str], bool] | None = None,
         has_cap: bool = False,
     ) -> None:
         self.scope = scope
@@ -305,7 +304,7 @@ class LinkFilter:
         self._scorer = scorer
         self._recent = recent
         self._shapes = shapes or Shapes()
-        self._actions_last = actions_last
+        self._comes_last = comes_last
         self._has_cap = has_cap
 
     def new(self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry) -> Iterator[str]:
@@ -382,7 +381,7 @@ class LinkFilter:
                     score += hints.get(href, 0.0)
                 if not is_keyed and self._shapes.puts_off(href, url.domain):
                     score = put_off(score)
-                elif self._actions_last and "?" in href and comes_last(href.partition("?")[2]):
+                elif self._comes_last and "?" in href and self._comes_last(href.partition("?")[2]):
                     score += LAST
                 pushed: PushMode = "known" if may_be_seeds else mode
                 if self._has_cap and pushed == "new" and url.domain != found_on.domain:
