@@ -60,10 +60,12 @@ class Control:
     settings that replicas must apply; `seedings`: how often URLs were seeded. Both are from the last `refresh`, and 0
     before the first. `resharding`: how far a reshard of the crawl is, None if there is none; `has_other_shards`: the crawl
     has another layout of shards than `keys`, or is being given one. `limit`: the setting whose limit the crawl has reached,
-    with its latest settings, "" for none. `wanted`: domains that others wait for (`frontier.reservations`)."""
+    with its latest settings, "" for none. `wanted`: domains for which others than `replica` wait
+    (`frontier.reservations`)."""
 
-    def __init__(self, store: Store, keys: CrawlKeys) -> None:
+    def __init__(self, store: Store, keys: CrawlKeys, replica: str = "") -> None:
         self._store = store
+        self._replica = replica
         self._keys = keys
         self._version: bytes | None = None
         self.state = "run"
@@ -86,10 +88,11 @@ class Control:
     async def refresh(self) -> None:
         words = command("HMGET", self._keys.control, "state", "version", "seedings", "limit")
         about = command("HMGET", self._keys.meta, "revision", "last_tokens", *RESHARD_FIELDS)
-        wants = command("ZRANGE", self._keys.wanted, 0, -1)
-        answers = await self._store.send([words, about, wants])
+        wanted_now = command("ZRANGE", self._keys.wanted, 0, -1)
+        answers = await self._store.send([words, about, wanted_now])
         (state, version, seedings, limit), (revision, tokens, *fields), wanted = answers
-        self.wanted = frozenset(domain.decode() for domain in wanted)
+        wants = (want.decode().partition(" ") for want in wanted)
+        self.wanted = frozenset(domain for domain, _, replica in wants if not replica or replica != self._replica)
         self.state = state.decode() if state else "run"
         self.seedings = int(seedings or 0)
         self.settings_revision = int(revision or 1)

@@ -4,9 +4,9 @@ Only the owner of a domain leases it. A robots.txt, however, may redirect to a h
 handler may request any, which another replica may be crawling. `reserve` reserves a single request to it. During the
 reservation the domain is not due for `lua/lease.lua`. A holder that dies blocks the domain for `hold_ms` at most.
 
-A domain that is leased is noted as wanted. Its holder, which reads that about once a second (`frontier.control`), ends the
-lease, or if pages wait for their handlers opens it (`open_lease`): from then on, all requests need reservations, also those
-of the holder. So nobody waits for handlers of others, which may be waiting for him.
+A domain that is leased is noted as wanted. Its holder, if that is another replica, reads that about once a second
+(`frontier.control`) and ends the lease, or if pages wait for their handlers opens it (`open_lease`): from then on, all
+requests need reservations, also those of the holder. So nobody waits for handlers of others, which may be waiting for him.
 """
 
 from __future__ import annotations
@@ -50,14 +50,18 @@ class ReservationRefused(msgspec.Struct, frozen=True):
 
 
 class Reservations:
-    """Reserves requests. `hold_ms`: the longest request; `delay_ms`: for domains without one of their own."""
+    """Reserves requests. `hold_ms`: the longest request; `delay_ms`: for domains without one of their own; `replica`: who
+    wants the domains that are leased."""
 
-    def __init__(self, store: Store, keys: CrawlKeys, clock: ServerClock, hold_ms: int, delay_ms: int) -> None:
+    def __init__(
+        self, store: Store, keys: CrawlKeys, clock: ServerClock, hold_ms: int, delay_ms: int, replica: str = ""
+    ) -> None:
         self._store = store
         self._keys = keys
         self._clock = clock
         self._hold_ms = hold_ms
         self._delay_ms = delay_ms
+        self._replica = replica
 
     def apply(self, delay_ms: int) -> None:
         """Use `delay_ms` from now on for domains without a delay of their own."""
@@ -90,7 +94,7 @@ class Reservations:
 
     async def _note_wanted(self, domain: str, now_ms: int) -> None:
         key = self._keys.wanted
-        note = command("ZADD", key, now_ms, domain)
+        note = command("ZADD", key, now_ms, f"{domain} {self._replica}")
         drop_old = command("ZREMRANGEBYSCORE", key, "-inf", now_ms - WANTED_MS)
         with contextlib.suppress(RedisAway):  # it is noted with the next attempt
             await self._store.send([note, drop_old, command("PEXPIRE", key, WANTED_MS)])

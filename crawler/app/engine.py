@@ -202,7 +202,7 @@ class Engine:
             deps.store, crawl.keys, server_clock, frontier_settings(settings), crawl.fingerprint_key
         )
         self.counters = Counters(deps.store, crawl.keys)
-        self.control = Control(deps.store, crawl.keys)
+        self.control = Control(deps.store, crawl.keys, deps.replica)
         self._budget = Budget(
             deps.store,
             crawl.keys,
@@ -238,7 +238,7 @@ class Engine:
         deps, runtime, keys = self._deps, self.runtime, self._deps.crawl.keys
         hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
         self._reservations = Reservations(
-            deps.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms
+            deps.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms, deps.replica
         )
         self._throttle = Throttle(runtime, self.control)
         turns = SharedTurns(runtime, deps.store, deps.crawl.name, hold_ms)

@@ -40,7 +40,7 @@ from crawler.worker.request import AddressLimiter, ForeignDomains, PoliteFetch, 
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime, VisitInterrupted
 from crawler.worker.verdict import ROBOTS_UNREACHABLE, USAGE_UNREACHABLE, judge_failure, judge_status, verdict_by_robots
-from crawler.worker.worker import REST_S, Turns
+from crawler.worker.worker import LOOK_AGAIN_S, REST_S, Turns
 from frontier.domains import domain_of, host_of
 from frontier.errors import FrontierError, RedisAway
 from frontier.reservations import Reservation, Reservations
@@ -193,19 +193,16 @@ class ExtraRequests:
         guest = self._guest(domain)
         if visit.browser is not None:
             return await self._send_for_browser(visit, visit.browser, guest, request)
-        while self._lease(visit, domain) is not None:
-            if (exchange := await self._take_turn(visit, guest, request)) is not None:
-                return exchange
-        async with self._line(visit, domain):
-            while (exchange := await self._take_turn(visit, guest, request)) is None:
-                pass
-        return exchange
-
-    async def _take_turn(self, visit: PageVisit, guest: LeasedDomain, request: HttpRequest) -> Exchange | None:
-        if self.throttle.is_blocked(guest.domain):
-            raise Refused("blocked")
-        async with self._turn(visit, guest) as target:
-            return None if target is None else await self._in_turn(visit, target, request)
+        async with contextlib.AsyncExitStack() as place:
+            await place.enter_async_context(self._line(visit, domain))
+            while True:
+                if self.throttle.is_blocked(domain):
+                    raise Refused("blocked")
+                async with self._turn(visit, guest) as target:
+                    if target is not None and target.concurrency > 1:
+                        await place.aclose()  # the next one need not wait for the response
+                    if target is not None and (exchange := await self._in_turn(visit, target, request)) is not None:
+                        return exchange
 
     # of browsers
 
@@ -308,8 +305,8 @@ class ExtraRequests:
     @asynccontextmanager
     async def _line(self, visit: PageVisit, domain: str) -> AsyncIterator[None]:
         """A block for the first request in the line for turns at `domain`. It keeps its place for as many turns as it
-        needs. Those for pages of other domains wait in a line before, so requests of the domain's own pages wait for one of
-        them at most: its lease does not end before."""
+        needs, but for one of several at a time. Those for pages of other domains wait in a line before, so requests of the
+        domain's own pages wait for one of them at most: its lease does not end before."""
         line = self._lines.setdefault((domain, True), asyncio.Lock())
         is_own = domain == visit.leased.domain
         before = contextlib.nullcontext() if is_own else self._lines.setdefault((domain, False), asyncio.Lock())
@@ -347,7 +344,8 @@ class ExtraRequests:
         """Whether the lease of `leased` gives a turn, and does not end during it."""
         if leased is visit.leased:
             return visit.browser is not None or not leased.makes_way
-        return leased.is_kept and not leased.closing and leased.holds(self.runtime.now())
+        is_kept = leased.busy > 0 if leased.closing else leased.is_kept
+        return is_kept and not leased.makes_way and leased.holds(self.runtime.now())
 
     @asynccontextmanager
     async def _turn_under_lease(self, visit: PageVisit, leased: LeasedDomain) -> AsyncIterator[bool]:
@@ -406,14 +404,15 @@ class ExtraRequests:
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""
         while True:
-            self._check(visit, self.runtime.now())
+            now = self.runtime.now()
+            self._check(visit, now)
             if door.reservation is None and self._lease(visit, domain) is not None:
                 return None
-            if await self._has_entered(visit, door, domain):
+            if now >= door.next_at and await self._has_entered(visit, door, domain):
                 return door.reservation
             visit.was_held_up = True
             self._check(visit, door.next_at)
-            await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
+            await self.runtime.clock.sleep(min(LOOK_AGAIN_S, max(0.0, door.next_at - self.runtime.now())))
 
     async def _has_entered(self, visit: PageVisit, door: LeasedDomain, domain: str) -> bool:
         # Hardly longer than the handler may take: if this replica dies, others wait for the end of the reservation. Its

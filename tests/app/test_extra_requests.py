@@ -203,6 +203,27 @@ def test_requests_keep_their_order_also_if_the_first_needs_several_turns(site: S
     assert list(dict.fromkeys(asked)) == ["/robots.txt", *(f"/api/{number}" for number in range(4))]
 
 
+def test_requests_keep_their_order_while_the_domain_is_leased_now_and_then(
+    site: Site, settings: dict[str, Any]
+) -> None:
+    router = Router()
+
+    @router.handler("a.test/product/")
+    async def own(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.fetch("/api/0")
+        if (number := int(page.url[-1])) < 6:
+            await crawl.enqueue(f"/product/{number + 1}")
+
+    @router.handler("b.test/product/")
+    async def other(page: ParsedPage, crawl: Handle) -> None:
+        await asyncio.gather(*(crawl.fetch(f"http://a.test/api/1?{number}") for number in range(20)))
+
+    settings["politeness"]["delay"] = 0.1
+    crawled(router, {**settings, "handlers": {"timeout": 60}}, "http://a.test/product/0", "http://b.test/product/0")
+    asked = [request.path for request, _ in site.answered if request.path.startswith("/api/1")]
+    assert list(dict.fromkeys(asked)) == [f"/api/1?{number}" for number in range(20)]
+
+
 @pytest.mark.long
 def test_own_requests_of_a_domain_that_makes_way_do_not_wait_for_all_others(
     site: Site, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -224,8 +245,14 @@ def test_own_requests_of_a_domain_that_makes_way_do_not_wait_for_all_others(
         others_wait.set()
         await asyncio.gather(*requests)
 
+    async def note_wanted_by_another(reservations: Reservations, domain: str, now_ms: int) -> None:
+        reservations._replica = "another"
+        await note_wanted(reservations, domain, now_ms)
+
     settings["politeness"]["delay"] = 0.2
     monkeypatch.setattr(ExtraRequests, "_is_usable", lambda *_: False)
+    note_wanted = Reservations._note_wanted
+    monkeypatch.setattr(Reservations, "_note_wanted", note_wanted_by_another)
     crawled(router, {**settings, "handlers": {"timeout": 60}}, "http://a.test/product/0", "http://b.test/product/0")
     asked = [request.path for request, _ in site.answered if request.path.startswith("/api/")]
     assert asked.index("/api/1") < len(asked) - 1

@@ -189,6 +189,17 @@ class TestOfALeasedDomain:
         (left_ms,) = await store.send([command("PTTL", frontier.keys.wanted)])
         assert 0 < left_ms <= 3_000
 
+    async def test_its_holder_makes_no_way_for_requests_of_its_own(self, store: RedisStore, frontier: Frontier) -> None:
+        """They have turns under its lease."""
+        await frontier.push([entry()])
+        assert await lease(frontier) == 1
+        own = Reservations(store, frontier.keys, frontier._clock, HOLD_MS, delay_ms=600, replica="r1")
+        assert isinstance(await own.reserve("a.test", PATIENCE_MS), ReservationRefused)
+        for replica, wanted in {"r1": set[str](), "r2": {"a.test"}}.items():
+            control = Control(store, frontier.keys, replica)
+            await control.refresh()
+            assert control.wanted == wanted
+
     async def test_it_is_reserved_once_its_holder_only_waits_for_handlers(
         self, frontier: Frontier, reservations: Reservations, time: ManualTime
     ) -> None:
