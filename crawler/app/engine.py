@@ -231,7 +231,7 @@ class Engine:
             links, cap = link_filter(settings, RecentUrls(1)), settings.limits.domain_cap
             clock, out, policy = self.runtime.server_clock, self._local.out, build_settings(settings).extract
             self.old_state = OldState(deps.store, deps.crawl, clock, [out], links, policy, cap)
-            self.committer.restore_old = self.old_state.restore
+            self.committer.restore_old = partial(self.old_state.restore, replica=deps.replica)
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
     def _build_fetch(self, settings: CrawlSettings) -> None:

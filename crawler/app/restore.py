@@ -151,21 +151,23 @@ class OldState:
             return {shard: at_ms for shard, at_ms in known.items() if shard not in unknown}
 
         shards = await asyncio.to_thread(lost)
-        return await self.restore(shards, finished=True) if shards else 0
+        return await self.restore(shards) if shards else 0
 
-    async def restore(self, lost: Mapping[int, int], finished: bool = False) -> int:
+    async def restore(self, lost: Mapping[int, int], replica: str = "") -> int:
         """Restore what was settled since, and return the number of URLs. `lost`: shard -> the time of the last lease that
-        it knows (server ms, 0 for none); `finished`: only from files that are finished."""
+        it knows (server ms, 0 for none); `replica`: this one, which restores what it has settled itself: others that run
+        may find that their pages are not settled, and remove them. "": what replicas have settled that have ended."""
         (created,) = await ask(self.store, [command("HGET", self.crawl.keys.meta, "created_ms")])
         # A line has a time from shortly before its settlement.
         since_ms = max(int(created or 0), min(lost.values()) - GROUP_MS)
         repair = Repair(self.store, self.crawl, self.clock, self.domain_cap, lost)
 
         def lines() -> Iterator[PageLine]:
-            for line in page_lines(self.folders, self.crawl.name, since_ms / 1000, finished):
+            for line in page_lines(self.folders, self.crawl.name, since_ms / 1000, finished=not replica):
                 has_links = line.links is not None or not line.link_count  # otherwise it has to be fetched again
                 lost_ms = lost.get(repair.shard_of(line.domain), 0) - GROUP_MS
-                if has_links and _settled_ms(line) >= max(since_ms, lost_ms):
+                is_ours = not replica or line.replica == replica
+                if is_ours and has_links and _settled_ms(line) >= max(since_ms, lost_ms):
                     yield line
 
         def pages(is_done: bool) -> Iterator[PageLine]:
@@ -198,7 +200,7 @@ class OldState:
         finally:
             quiet.cancel()
         lost_s = round((self.clock.now_ms() - since_ms) / 1000, 1)
-        if restored or not finished:
+        if restored or replica:
             log(logging.WARNING, "redis_state_is_old", lost_s=lost_s, shards=len(lost), restored_urls=restored)
         return restored
 

@@ -99,6 +99,7 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
         {**about, "url": urls[1], "links": []},
         {**about, "url": urls[3], "link_count": 7},
         {**about, "url": "https://a.test/found", "links": [], "depth": 1},
+        {**about, "url": urls[2], "links": [], "replica": "r2"},  # which removes the page if it is not settled
     ]
     text = "".join(json.dumps({**line, "settled_at": iso_time(at_s)}) + "\n" for line in lines)
     (tmp_path / f"{crawl_name}-r1-1.pages.jsonl").write_text(text)
@@ -106,13 +107,13 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     cut = CutStore(store)
     old = old_state(cut, crawl, clock, tmp_path)
     for _ in range(2):
-        await old.restore({0: clock.now_ms()})
+        await old.restore({0: clock.now_ms()}, "r1")
     assert cut.cuts == 3
     # then the pages count once; their links, and the page whose links are unknown, are left.
     counts = await Counters(store, crawl.keys).counts()
     assert (counts.accepted, counts.done, counts.open) == (6, 3, 3)
     # What was settled before is not looked at, and no lease is granted for a second.
-    await old.restore({0: 1000 * at_s + GROUP_MS + 1_000})
+    await old.restore({0: 1000 * at_s + GROUP_MS + 1_000}, "r1")
     assert (await Counters(store, crawl.keys).counts()).done == 3
     ((early,), _) = await frontier.lease([0], 1, "r1", 1)
     assert early.leases == ()
@@ -200,7 +201,7 @@ async def test_pages_that_were_being_settled_are_restored_and_links_on_pages_tha
     assert await old.restore_ended() == 2
     with_link = {"domain": elsewhere(crawl), "links": ["https://a.test/link"], "link_count": 1}
     write_line(tmp_path / f"{crawl_name}-r1-3.pages.jsonl", settled_s, url=f"https://{elsewhere(crawl)}/", **with_link)
-    assert await old.restore({crawl.keys.shard_of("a.test"): 0}) == 0
+    assert await old.restore({crawl.keys.shard_of("a.test"): 0}, "r1") == 0
     assert (await Counters(store, crawl.keys).counts()).open == 1
 
 
