@@ -1,8 +1,7 @@
 """Converts texts of pages to the types of fields: numbers, dates, URLs. Pure.
 
 A wrong value is worse than none, so a text that may mean two values is refused: `12K`, `1½`, `03/04/2026`. Libraries that
-guess (price-parser, dateparser) read more and take 12, 1 and the 4th of March for these
-(tests/parse/test_values_of_libraries.py compares them).
+guess (price-parser, dateparser) read more and take 12, 1 and the 4th of March for these.
 """
 
 from __future__ import annotations
