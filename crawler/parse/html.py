@@ -263,8 +263,8 @@ class _LinkElement(NamedTuple):
 
     @classmethod
     def of(cls, written: bytes, codec: str) -> _LinkElement:
-        values = _Attributes(written, codec)
-        return cls.made(values["href"], values["rel"], values["type"])
+        values = attributes(written)
+        return cls.made(*[attribute_text(values.get(name, b""), codec) for name in (b"href", b"rel", b"type")])
 
 
 _TRANSCODED = frozenset({"UTF-16LE", "UTF-16BE", "ISO-2022-JP", "replacement"})

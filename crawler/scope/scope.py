@@ -225,7 +225,8 @@ class RecentUrls:
     def __contains__(self, link: Entry) -> bool:
         if link.mode in ("moved", "again"):
             return False
-        return self._has(_marked(link)) or (self._has(link.url) and not link.label_key)
+        url, marked = link.url, _marked(link)
+        return self._has(marked) or (marked is not url and self._has(url) and not link.label_key)
 
     def _has(self, marked: str) -> bool:
         return marked in self._young or marked in self._old
@@ -354,6 +355,7 @@ class LinkFilter:
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
         placed, depth, hops = None, 0, 0
+        judge, is_of_seeds = self.scope.judge, self.scope.kind == "seeds"
         for url, kind in links:
             if kind is not placed:
                 if kind is LinkKind.FEED and found_on.depth:
@@ -364,11 +366,11 @@ class LinkFilter:
             if is_keyed:
                 href = href.partition("#")[0]
                 url = Url(href, url.domain, url.origin)
-            reason: str | None = self.scope.judge(url, depth, hops, found_on.domain)
+            reason: str | None = judge(url, depth, hops, found_on.domain)
             if mode == "again":
                 reason = "hops" if hops > MOST_HOPS_BACK else None if reason == "outside" else reason  # was in scope
             # Links between the domains of different seeds are followed. The frontier knows these domains.
-            may_be_seeds = reason == "outside" and self.scope.kind == "seeds"
+            may_be_seeds = is_of_seeds and reason == "outside"
             if may_be_seeds and not may_be_recent and self._recent.has_offered(pushed_href):
                 continue
             trap = judge_trap(href, self._traps)
