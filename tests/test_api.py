@@ -60,6 +60,14 @@ def test_a_command_that_needs_none_of_the_names_does_not_load_them() -> None:
     assert subprocess.check_output([sys.executable, "-c", loaded], text=True) == "[]\n"
 
 
+def test_a_replica_loads_no_terminal_and_no_other_http_client() -> None:
+    loaded = (
+        "import sys, crawler.cli.run, crawler.app.replica, frontier.domains; frontier.domains.domain_of('www.a.test');"
+        "print(sorted({'requests', 'rich', 'tldextract', 'crawler.parse.values'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", loaded], text=True) == "[]\n"
+
+
 def test_the_documentation_imports_from_nowhere_else() -> None:
     examples = re.findall(r"^from (crawler\S*) import (.+)$", (DOCS / "how-to" / "extend.md").read_text(), re.MULTILINE)
     assert examples

@@ -16,7 +16,6 @@ from click.shell_completion import CompletionItem
 from crawler.app.embedded_valkey import open_store
 from crawler.app.signals import run_until_signal
 from crawler.cli.main import Command, Group
-from crawler.cli.text import note
 from crawler.errors import UserError
 from crawler.scope.next_visit import UNITS, duration_s
 from crawler.scope.scope import Kind
@@ -349,6 +348,8 @@ class CrawlAccess:
 
 def note_eviction(store: RedisStore) -> None:
     if warning := eviction_warning(store.eviction_policy):
+        from crawler.cli.text import note  # noqa: PLC0415 - replicas need no terminal
+
         note(warning)
 
 
