@@ -73,12 +73,13 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         found: bytes = self.__dict__["body"]
         return found
 
-    def _decoded(self) -> bytes:
+    def _decoded(self, limit: int = MAX_DECODED) -> bytes:
         if (shown := self.shown) is None:
             return b""
-        limit = MAX_TREE if "unread" in self.cut else MAX_DECODED
+        if "unread" in self.cut:
+            limit = min(limit, MAX_TREE)
         if "decoded" in self.cut and self.rendered is None:
-            limit = self.decoded_size
+            limit = min(limit, self.decoded_size)
         return decode_body(shown.body, shown.content_coding, limit).data
 
     @property
@@ -128,8 +129,12 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         """The tree of the HTML document, of its first 4 MiB and 100,000 tags, or of the XML document, such as a feed
         (turbohtml)."""
         if "document" not in self.__dict__:
-            body = self.body if TORN.isdisjoint(self.cut) else tree.without_torn_end(self.body)
-            xml = tree.parse_xml(body, self.charset) if tree.is_xml(self.content_type) else None
+            is_xml = tree.is_xml(self.content_type)
+            # A large body is not kept with its tree, unless a handler reads it.
+            body = self.body if is_xml or "body" in self.__dict__ else self._decoded(MAX_TREE)
+            if not TORN.isdisjoint(self.cut):
+                body = tree.without_torn_end(body)
+            xml = tree.parse_xml(body, self.charset) if is_xml else None
             body = tree.first_tags(body[:MAX_TREE], MAX_TAGS)
             self.__dict__["document"] = xml or tree.parse(body, self.charset or None)
         found: Document = self.__dict__["document"]

@@ -5,8 +5,8 @@ delay all others. So whatever is not small waits in a `FairTurns`: for a process
 loop, for a group of the commit. The domain that has used least has the next turn, and every second turn goes to the one
 that has waited longest.
 
-Work that is known to be large, or of a domain whose work took long before, is *heavy*. It never has the last resource,
-so light work waits only for light work. With a single resource, both have the same share of the time.
+Work that is known to be large, or of a domain whose work took long before, is *heavy*. It has at most half of the
+resources, so light work waits only for light work. With a single resource, both have the same share of the time.
 """
 
 from __future__ import annotations
@@ -134,14 +134,16 @@ def _most(used: dict[str, tuple[float, float]], use: Callable[[str], float]) -> 
 
 
 class FairTurns(Generic[T]):
-    """Gives domains turns with the `resources`. After a heavy turn, its resource rests for `rest` times as long."""
+    """Gives domains turns with the `resources`. After a heavy turn, the next one has to wait `rest` times as long, and for
+    as long as light work took meanwhile: on a machine with few cores, that needs the time."""
 
     def __init__(self, resources: Iterable[T], rest: float = 0.0) -> None:
         self._free = list(resources)[::-1]
-        self._most_heavy = max(1, len(self._free) - 1)
+        self._most_heavy = max(1, len(self._free) // 2)
         self._rest = rest
         self._heavy_turns = 0
         self._debt_s = 0.0  # of heavy work: as much light work comes first
+        self._light_s = 0.0  # of all light turns
         self._light, self._heavy = FairQueue(), FairQueue()
 
     def __repr__(self) -> str:
@@ -177,18 +179,24 @@ class FairTurns(Generic[T]):
             else:
                 queue.remove(domain, call)
             raise
-        return resource, partial(self._end, domain, is_heavy, resource, loop.time())
+        return resource, partial(self._end, domain, is_heavy, resource, loop.time(), self._light_s)
 
-    def _end(self, domain: str, is_heavy: bool, resource: T, began: float) -> None:
+    def _end(self, domain: str, is_heavy: bool, resource: T, began: float, light_s: float) -> None:
         loop = asyncio.get_running_loop()
         took_s = loop.time() - began
         (self._heavy if is_heavy else self._light).ended(domain, took_s)
-        self._heavy_turns -= is_heavy
         self._debt_s = min(MOST_DEBT_S, max(0.0, self._debt_s + (took_s if is_heavy else -took_s)))
-        if is_heavy and self._rest and took_s > 0:
-            loop.call_later(self._rest * took_s, self._release, resource)
+        if not is_heavy:
+            self._light_s += took_s
+        elif (rest_s := self._rest * took_s + min(took_s, self._light_s - light_s)) > 0:
+            loop.call_later(rest_s, self._end_heavy)
         else:
-            self._release(resource)
+            self._heavy_turns -= 1
+        self._release(resource)
+
+    def _end_heavy(self) -> None:
+        self._heavy_turns -= 1
+        self._call()
 
     def _release(self, resource: T) -> None:
         self._free.append(resource)

@@ -861,10 +861,10 @@ class ReplicaTable(Table, frozen=True, kw_only=True):
     text_processes: Annotated[
         int,
         Meta(ge=1, le=1_000),
-        "Maximum number of processes beside the replica that extract the text of pages and read large documents. They "
-        "start when they are needed, take the CPU time that the replica leaves, and 150 MB each. One extracts about 50 "
-        "texts a second.",
-    ] = 2
+        "Maximum number of processes beside the replica that extract the text of pages and read large documents, these "
+        "in at most half of them. They start when they are needed, take the CPU time that the replica leaves, and 150 MB "
+        "each. One extracts about 50 texts a second.",
+    ] = 3
     interval: Annotated[
         PositiveFloat,
         "Seconds between two claims in the peer loop. A dead replica is removed after one to two and an eighth "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import tracemalloc
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -213,6 +215,18 @@ def test_a_parsed_page_has_selectors() -> None:
     assert ParsedPage.of(page(exchange("", b'{"a": [1]}'))).json() == {"a": [1]}
     nothing = ParsedPage.of(page(None, "x"))
     assert (nothing.status, nothing.body, nothing.select("*")[1:2]) == (0, b"", nothing.select("head"))
+
+
+def test_a_selector_needs_no_more_than_the_beginning_of_a_large_body() -> None:
+    bomb = gzip.compress(b"<h1>Boom</h1>" + b"<p>x" * (8 << 20))
+    parsed = ParsedPage.of(page(exchange("", bomb, b"Content-Encoding: gzip"), charset="utf-8"))
+    tracemalloc.start()
+    try:
+        assert parsed.select_text("h1") == "Boom"
+        assert tracemalloc.get_traced_memory()[1] < 24 << 20
+    finally:
+        tracemalloc.stop()
+    assert len(parsed.body) == 13 + (32 << 20)
 
 
 @pytest.mark.parametrize("item", [{"a": ["x\ud83d"]}, {"a": [msgspec.Raw(b'"x\\ud83d"')]}])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.turns import FairTurns
@@ -40,6 +41,33 @@ async def test_light_and_heavy_work_share_a_single_resource() -> None:
     await asyncio.gather(work("heavy", True, 0.05, 4), work("a", False, 0.01, 12), work("b", False, 0.01, 12))
     assert 4 <= order.index("heavy", order.index("heavy") + 1) - order.index("heavy") <= 8  # 0.05 s of light work
     assert (order.count("a"), order.count("b"), order.count("heavy")) == (12, 12, 4)
+
+
+async def test_heavy_work_rests_while_light_work_needs_the_machine() -> None:
+    turns, spans, is_over = FairTurns([1, 2]), list[tuple[float, float]](), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def light() -> None:
+        while not is_over.is_set():
+            async with turns.turn("light"):
+                await asyncio.sleep(0.005)
+
+    async def heavy() -> None:
+        for _ in range(3):
+            async with turns.turn("heavy", is_heavy=True):
+                began = loop.time()
+                await asyncio.sleep(0.1)
+            spans.append((began, loop.time()))
+
+    lighter = asyncio.create_task(light())
+    await heavy()
+    is_over.set()
+    await lighter
+    for (began, ended), (begins, _) in pairwise(spans):
+        assert begins - ended > (ended - began) / 2
+    await heavy()  # alone
+    (began, ended), (begins, _) = spans[-2:]
+    assert begins - ended < (ended - began) / 2
 
 
 async def test_who_is_cancelled_while_waiting_takes_no_turn() -> None:
