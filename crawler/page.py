@@ -169,6 +169,13 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
         return all_values(self.headers).get(name, b"").decode("latin-1")
 
     @property
+    def cookies(self) -> dict[str, str]:
+        """The cookies that the response sets, by name, to send them with other requests."""
+        texts = (value.decode("latin-1") for name, value in self.headers if name.lower() == b"set-cookie")
+        pairs = (text.partition(";")[0].partition("=") for text in texts)
+        return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
+
+    @property
     def content_coding(self) -> str:
         """The codings of `body` as `content_coding` gives them; empty if there are none."""
         return content_coding(self.header_text(b"content-encoding"), self.header_text(b"content-type"), self.body)

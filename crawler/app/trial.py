@@ -100,9 +100,8 @@ def _source(field: FieldRule) -> str:
 def _of_handlers(router: Router, page: Page) -> str:
     if page.handler_error and page.exchange is not None:  # its handler got it as done, and then failed
         page = replace(page, outcome=Outcome.DONE)
-    function = router.handler_of(page)
-    if function is not None:
-        return f"{name_of(function)} was called"
+    if (route := router.route_of(page)) is not None:
+        return f"{name_of(route.function)} was called"
     return f"none is for this page: {', '.join(router.conditions) or 'the router has none'}"
 
 

@@ -22,6 +22,7 @@ from crawler.errors import FailureKind, UserError
 from crawler.fetch.proxy import proxy_named
 from crawler.handlers.parsed_page import Drop, Retry, encoded_item
 from crawler.handlers.router import Context, Router, name_of
+from crawler.handlers.values import SharedValues
 from crawler.hooks import Handled, Intervened, OutgoingRequest
 from crawler.page import MAX_ITEM_BYTES, Exchange, Item, RejectedItem
 
@@ -133,16 +134,26 @@ class Middlewares:
             return returned
         call = asyncio.ensure_future(until_given_up(returned))
         del returned  # see `_steps`
-        try:
-            while (await asyncio.wait([call], timeout=self._timeout_s))[1] and self._context.store.is_waiting:
-                pass  # for Redis
-            if not call.done():
-                raise TimeoutError(f"took longer than {self._timeout_s:g} s")
-            if call.cancelled():
-                raise RuntimeError("CancelledError")
-            return call.result()
-        finally:
-            give_up(call)
+        return await finished(call, self._timeout_s, self._context.store)
+
+
+class TookTooLong(TimeoutError):
+    """Raised for a call that has not ended in its time."""
+
+
+async def finished(call: asyncio.Future[Any], timeout_s: float, store: SharedValues) -> Any:
+    """Return what `call` returns, or raise what it raises, if it ends within `timeout_s` seconds, besides those in which
+    `store` waits for Redis. Otherwise give it up, and raise TookTooLong."""
+    try:
+        while (await asyncio.wait([call], timeout=timeout_s))[1] and store.is_waiting:
+            pass
+        if not call.done():
+            raise TookTooLong(f"took longer than {timeout_s:g} s")
+        if call.cancelled():
+            raise RuntimeError("CancelledError")
+        return call.result()
+    finally:
+        give_up(call)
 
 
 def failed(handler: str, reason: str, error: str, retry_after_s: float | None = None) -> Handled:

@@ -66,6 +66,11 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         return self.exchange.status if self.exchange else 0
 
     @property
+    def cookies(self) -> dict[str, str]:
+        """The cookies that the response sets, by name, to send them with other requests."""
+        return self.exchange.cookies if self.exchange else {}
+
+    @property
     def body(self) -> bytes:
         """The body without its content coding, empty without a response."""
         if "body" not in self.__dict__:  # until Python 3.12, `cached_property` has one lock for the bodies of all pages

@@ -202,11 +202,6 @@ class Router:
         """Return the function that handles `page` with its conditions, None if there is none."""
         return next((route for route in self._routes if route.is_for(page)), None)
 
-    def handler_of(self, page: Page) -> Handler | None:
-        """Return the function that handles `page`, None if there is none."""
-        route = self.route_of(page)
-        return None if route is None else route.function
-
 
 OK = range(200, 300)
 """The statuses of pages that handlers get unless they name others."""

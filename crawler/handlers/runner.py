@@ -28,10 +28,20 @@ import msgspec
 
 from crawler.defects import in_words
 from crawler.errors import UserError
-from crawler.handlers.middlewares import ASKED, FAILED, TOO_LONG, Middlewares, failed, give_up, ordinary, until_given_up
+from crawler.handlers.middlewares import (
+    ASKED,
+    FAILED,
+    TOO_LONG,
+    Middlewares,
+    TookTooLong,
+    failed,
+    finished,
+    ordinary,
+    until_given_up,
+)
 from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
 from crawler.handlers.requests import VisitRequests
-from crawler.handlers.router import Context, Handler, Hook, Router, name_of
+from crawler.handlers.router import OK, Context, Handler, Hook, Router, name_of
 from crawler.handlers.values import SharedValues
 from crawler.hooks import NOTHING, Handled, Visit
 from crawler.logs import log
@@ -86,20 +96,11 @@ class HandlerRunner:
         """Return whether a handler handles `page`."""
         if self._router.route_of(page) is not None:
             return True
-        if (
-            page.label
-            and page.outcome is Outcome.DONE
-            and page.exchange is not None
-            and 200 <= page.exchange.status < 300
-        ):
-            self._tell_label(page)
-        return False
-
-    def _tell_label(self, page: Page) -> None:
-        """Say once of each label that no handler is for it, as after a typing error."""
-        if page.label not in self._told | self._router.labels and len(self._told) < MOST_TOLD:
+        is_ok = page.outcome is Outcome.DONE and page.exchange is not None and page.exchange.status in OK
+        if is_ok and page.label not in {"", *self._told, *self._router.labels} and len(self._told) < MOST_TOLD:
             self._told.add(page.label)
-            log(logging.WARNING, "label_without_handler", label=page.label, first=page.url)
+            log(logging.WARNING, "label_without_handler", label=page.label, first=page.url)  # perhaps a typing error
+        return False
 
     async def handle(self, page: Page, visit: Visit | None = None) -> Handled:
         """Return what the handler of `page` asks for, or how it failed. It may make requests during `visit`."""
@@ -131,25 +132,19 @@ class HandlerRunner:
             call.add_done_callback(self._ended)
             if is_large:
                 await asyncio.sleep(0)  # what it does at once belongs to the turn
+        name = name_of(function)
         try:
-            while (await asyncio.wait([call], timeout=self._timeout_s))[1] and handle.store.is_waiting:
-                pass  # for Redis, which is no fault of the page
-        finally:
-            is_done = call.done()
-            give_up(call)
-        if not is_done:
+            await finished(call, self._timeout_s, handle.store)
+        except TookTooLong as error:
             if not inspect.iscoroutinefunction(function) and _threads() < MOST_THREADS:
                 slot.close()
-            return failed(name_of(function), TOO_LONG, f"took longer than {self._timeout_s:g} s")
-        if call.cancelled():
-            return failed(name_of(function), FAILED, "CancelledError")
-        error = call.exception()
-        if isinstance(error, Retry):
-            return failed(name_of(function), ASKED, str(error), error.after)
-        if error is not None:
+            return failed(name, TOO_LONG, str(error))
+        except Retry as wanted:
+            return failed(name, ASKED, str(wanted), wanted.after)
+        except Exception as error:
             words = in_words(error)[:LONGEST_ERROR]
-            return failed(name_of(function), FAILED, f"{words}{_hint(words)}{_place(function, error)}")
-        result = handle.result(name_of(function))
+            return failed(name, FAILED, f"{words}{_hint(words)}{_place(function, error)}")
+        result = handle.result(name)
         return msgspec.structs.replace(result, base=await _base(parsed)) if result.added else result
 
     def _ended(self, call: asyncio.Future[None]) -> None:
@@ -300,11 +295,8 @@ class Lifecycle:
 
     async def _problem(self, hook: Hook) -> str:
         call = begin(hook, (self._context,), lambda: None)
-        done, _ = await asyncio.wait([call], timeout=self._timeout_s)
-        if not done:
-            give_up(call)
-            return f"took longer than {self._timeout_s:g} s"
-        if call.cancelled():
-            return "CancelledError"
-        error = call.exception()
-        return "" if error is None else f"{type(error).__name__}: {error}"
+        try:
+            await finished(call, self._timeout_s, self._context.store)
+        except Exception as error:
+            return in_words(error)
+        return ""

@@ -333,7 +333,7 @@ class ExtraRequests:
         if visit.is_over or visit.is_interrupted:
             raise Refused("interrupted", "the visit to the page has ended")
         if at >= visit.until:
-            raise Refused("too_late", f"its turn would come in {at - now:.0f} s, and the page has less time")
+            raise Refused("too_late", f"its turn would come in {max(0.0, at - now):.1f} s, and the page has less time")
 
     def _lease(self, visit: PageVisit, domain: str) -> LeasedDomain | None:
         """The lease of `domain` that gives a turn, if this replica has one."""

@@ -14,9 +14,9 @@ import pytest
 from msgspec.structs import replace
 from yarl import URL
 
-from crawler import Handle, Link, Outcome, ParsedPage, Request, Router, UserError
+from crawler import Handle, Link, Outcome, Page, ParsedPage, Request, Router, UserError
 from crawler.handlers.requests import Files, VisitRequests
-from crawler.handlers.router import load_router
+from crawler.handlers.router import Handler, load_router
 from crawler.hooks import Wanted
 from tests.sinks.values import exchange, page
 
@@ -141,6 +141,11 @@ def test_what_is_no_status_is_refused(status: Any) -> None:
         Router().handler(status=status)
 
 
+def handler_of(router: Router, page: Page) -> Handler | None:
+    route = router.route_of(page)
+    return route and route.function
+
+
 def test_a_handler_gets_the_statuses_that_it_names() -> None:
     router = Router()
 
@@ -158,10 +163,10 @@ def test_a_handler_gets_the_statuses_that_it_names() -> None:
 
     functions = {404: missing, 503: broken, 302: moved, 200: good, 304: None, 410: None}
     for status, function in functions.items():
-        assert router.handler_of(page(exchange("a", b"", status=status))) is function
+        assert handler_of(router, page(exchange("a", b"", status=status))) is function
     dead = page(exchange("a", b"", status=503), outcome=Outcome.DEAD, reason="http_503")
-    assert router.handler_of(dead) is broken
-    assert router.handler_of(replace(dead, reason="handler_failed")) is None
+    assert handler_of(router, dead) is broken
+    assert handler_of(router, replace(dead, reason="handler_failed")) is None
     assert [one.partition(".")[2] for one in router.conditions[:2]] == [
         "<locals>.missing (status 404)",
         "<locals>.broken (status range(500, 600))",
@@ -181,12 +186,12 @@ def test_the_first_function_whose_conditions_are_met_handles_a_page() -> None:
     async def other(page: ParsedPage, crawl: Handle) -> None: ...
 
     def found(name: str, content_type: str) -> object:
-        return router.handler_of(page(exchange(name, b""), content_type=content_type))
+        return handler_of(router, page(exchange(name, b""), content_type=content_type))
 
     assert found("product/1", "text/html") is product
     assert found("product/1", "application/pdf") is other
     assert found("logo", "image/png") is image
-    assert router.handler_of(page(exchange("x", b"", url="https://else.test/"), content_type="text/html")) is None
+    assert handler_of(router, page(exchange("x", b"", url="https://else.test/"), content_type="text/html")) is None
     assert "product, " in repr(router)
 
 

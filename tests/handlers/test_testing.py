@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -184,6 +185,15 @@ def test_requests_of_a_handler_are_answered_by_pages() -> None:
     answers[-1] = page("https://shop.example/unknown", status=404)
     result = run_handler(router, page("https://shop.example/1"), answers=answers)
     assert result.items == {"products": [{"price": 7, "size": 3, "late": "timeout"}]}
+
+
+def test_the_cookies_of_a_page_are_those_that_it_sets() -> None:
+    exchange = page(URL).exchange
+    assert exchange is not None
+    fields = ((b"Set-Cookie", b"id=7=; Path=/"), (b"set-cookie", b' a = "b" ;Secure'), (b"set-cookie", b"; Secure"))
+    assert msgspec.structs.replace(exchange, headers=fields).cookies == {"id": "7=", "a": '"b"'}
+    assert page(URL, headers={"Set-Cookie": "id=7"}).cookies == {"id": "7"}
+    assert page(URL, reason="timeout").cookies == {}
 
 
 @pytest.mark.parametrize("reason", ["nonsense", "404", "given_up_"])

@@ -26,7 +26,7 @@ from crawler.testing import Result, page, recorded_items, run_handler
 CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Form, Request, Retry, SharedValues, OutgoingRequest, Drop)
 TESTING = (page, recorded_items, run_handler, Result)
 
-INTERNAL = frozenset({"of", "result", "handler_of", "route_of", "count", "fields"})
+INTERNAL = frozenset({"of", "result", "route_of", "count", "fields"})
 """Public for other modules of the crawler, not for users."""
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "classes"
