@@ -52,6 +52,9 @@ LATE_S = 0.05
 WATCH_S = 0.25
 """How often a node that is away is asked whether it serves again."""
 
+UNREADABLE_S = 30.0
+"""For how long a shard rests of which a script could not understand the values: only another try tells whether it can."""
+
 ANY = ""
 """Stands for all nodes together: the single server, or a call whose node is unknown."""
 
@@ -66,6 +69,7 @@ class _Outage:
         self.is_incomplete = False
         self.refuses_writes = False
         self.is_watched = False  # `watch` is asking the node
+        self.rests_until = 0.0  # it is not asked before (monotonic)
         self.end = asyncio.Event()
 
 
@@ -328,7 +332,9 @@ class RedisRetry:
             self._events.emit(RedisOutageBegan(str(error), name))
         self._outages[name].error = str(error)
         self._outages[name].refuses_writes |= isinstance(error, WritesRefused)
-        self._outages[name].is_incomplete |= isinstance(error, WrongType) and name != self._name(node)
+        if isinstance(error, WrongType) and name != self._name(node):
+            self._outages[name].is_incomplete = True
+            self._outages[name].rests_until = 0.0 if error.has_type else self._clock.monotonic() + UNREADABLE_S
 
     def _failed_with_loss(self, error: ShardLost) -> None:
         nodes = {self.node_of(shard) for shard in error.shards}
@@ -365,7 +371,7 @@ class RedisRetry:
             for node, outage in list(self._outages.items()):
                 if node not in self._nodes.names:  # the cluster no longer has it, and others serve its shards
                     self._is_back(node, outage, is_replaced=True)
-                elif not outage.is_watched:
+                elif not outage.is_watched and self._clock.monotonic() >= outage.rests_until:
                     outage.is_watched = True
                     self._ask(self._watch(self._nodes, node, outage))
 

@@ -37,7 +37,7 @@ from typing import NamedTuple, Protocol
 
 from frontier.errors import RedisAway
 from frontier.scripts import CORRECT_TIME, command, script_call
-from frontier.store import Store
+from frontier.store import Store, count_in
 
 _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux 2.6.39; elsewhere CLOCK_MONOTONIC
 
@@ -246,7 +246,7 @@ class CrawlTime:
         clock = command("HMGET", clock_key(self._key), *_FIELDS)
         calls = [clock, command("GET", self._key), command("HGET", f"{self._key}:running", "last_ms")]
         numbers, epoch, claimed_ms = await self._store.send(calls)
-        return _Stored(*(int(number or 0) for number in (*numbers, epoch, claimed_ms)))
+        return _Stored(*map(count_in, (*numbers, epoch, claimed_ms)))
 
     def _is_doubtful(self, known: _Stored, claimed_epoch: int) -> bool:
         """Whether this replica's clock may be the one that is wrong, if it differs from crawl time: others went on without

@@ -77,19 +77,22 @@ def translate(error: BaseException, where: str, node: str = "", key: str = "") -
         return RedisMisused(f"Redis at {where} does not permit what the crawler needs; extend its ACL ({error})")
     if "cluster support disabled" in str(error):
         return RedisMisused(f"Redis at {where} is not a node of a cluster; write its URL as redis:// ({error})")
-    if word == "WRONGTYPE":
+    if word == "WRONGTYPE" or (
+        key and "user_script" in str(error) and "attempt to" in str(error)
+    ):  # such as to add nil
         return wrong_type(where, node or where, key, [])
     return RedisMisused(f"Redis at {where} refused a call: {error}")
 
 
 def wrong_type(where: str, node: str, key: str, names: Sequence[str]) -> WrongType:
     """`names`: of the keys, if they are known. The others as in `translate`."""
-    named = ", ".join(names) or f"{key} or one that belongs to it"
+    named = ", ".join(names) or f"{key}, or others that belong to it"
     return WrongType(
-        f"Redis at {where} has keys of a wrong type, which somebody else has written over: {named}; stop the crawl and "
-        "run `crawler repair --evicted`",
+        f"Redis at {where} has keys of a wrong type or with wrong values, which somebody else has written over: {named}; "
+        "stop the crawl and run `crawler repair --evicted`",
         node,
         key,
+        bool(names),
     )
 
 

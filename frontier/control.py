@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 
 import msgspec
@@ -16,10 +17,16 @@ from frontier.domains import forgotten_mark
 from frontier.keys import CrawlKeys, tokens_of
 from frontier.lookup import escaped
 from frontier.scripts import RETRY_NOW, command, script_call
-from frontier.store import Store, batched, pairs, scan
+from frontier.store import Store, batched, count_in, pairs, scan, text_in
 
 BEGUN = "begun"
 """The value of a rule to forget a domain until its shard has nothing of it any more."""
+
+
+def _is_delay(text: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return 0 <= float(text) < float("inf")
+    return False  # somebody else has written it
 
 
 class DomainRules(msgspec.Struct, frozen=True):
@@ -35,10 +42,12 @@ class DomainRules(msgspec.Struct, frozen=True):
     @classmethod
     def parse(cls, fields: dict[str, str]) -> DomainRules:
         """Parse the fields of the hash: "block DOMAIN", "delay DOMAIN" -> seconds, and "forget MARK"."""
-        rules = {tuple(name.split(" ", 1)): value for name, value in fields.items()}
+        rules = {(name.partition(" ")[0], name.partition(" ")[2]): value for name, value in fields.items()}
         return cls(
             blocked=frozenset(domain for kind, domain in rules if kind == "block"),
-            delays={domain: float(value) for (kind, domain), value in rules.items() if kind == "delay"},
+            delays={
+                domain: float(value) for (kind, domain), value in rules.items() if kind == "delay" and _is_delay(value)
+            },
             forgotten=frozenset(mark for kind, mark in rules if kind == "forget"),
             half_forgotten=frozenset(mark for (kind, mark), value in rules.items() if value == BEGUN),
         )
@@ -91,12 +100,12 @@ class Control:
         wanted_now = command("ZRANGE", self._keys.wanted, 0, -1)
         answers = await self._store.send([words, about, wanted_now])
         (state, version, seedings, limit), (revision, tokens, *fields), wanted = answers
-        wants = (want.decode().partition(" ") for want in wanted)
+        wants = (text_in(want).partition(" ") for want in wanted)
         self.wanted = frozenset(domain for domain, _, replica in wants if not replica or replica != self._replica)
-        self.state = state.decode() if state else "run"
-        self.seedings = int(seedings or 0)
-        self.settings_revision = int(revision or 1)
-        name, _, limit_revision = (limit or b"").decode().partition(" ")
+        self.state = text_in(state) or "run"
+        self.seedings = count_in(seedings)
+        self.settings_revision = count_in(revision) or 1
+        name, _, limit_revision = text_in(limit).partition(" ")
         self.limit = name if limit_revision == str(self.settings_revision) else ""
         self.resharding = reshard_progress(self._keys.crawl, *fields)
         self.has_other_shards = bool(self.resharding) or tokens_of(tokens) != self._keys.last_tokens

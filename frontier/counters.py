@@ -23,7 +23,6 @@ few seconds for all the others.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -35,7 +34,7 @@ import msgspec
 from frontier.errors import RedisAway, ShardLost
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.scripts import SURVEY, Call, Reply, command, script_call
-from frontier.store import Store, batched, fields_of, send_in_parts
+from frontier.store import Store, batched, count_in, fields_of, ms_in, send_in_parts, text_in
 
 SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
@@ -117,14 +116,6 @@ class Counts(msgspec.Struct, frozen=True):
     def open(self) -> int:
         """Number of URLs queued, leased or waiting."""
         return self.accepted - self.settled
-
-
-_COUNT = re.compile(rb"-?[0-9]{1,18}")
-
-
-def count_in(text: bytes | None) -> int:
-    """The number in a counter, 0 for a text that is none: somebody else has written it."""
-    return int(text) if text and _COUNT.fullmatch(text) else 0
 
 
 class ShardCounters(NamedTuple):
@@ -403,7 +394,7 @@ async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainS
 def _delay(reply: Reply | RedisAway, robots: Reply | RedisAway) -> DomainDelay:
     delay, state = (None, None) if reply is None or isinstance(reply, RedisAway) else reply
     records = {} if robots is None or isinstance(robots, RedisAway) else fields_of(robots)
-    return DomainDelay(int(delay) if delay else None, state.decode() if state else "", records)
+    return DomainDelay(count_in(delay) if delay else None, text_in(state), records)
 
 
 def _survey_call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
@@ -413,7 +404,7 @@ def _survey_call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
 
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:
     _, stats, waiting, due, leased, ready, oldest, holder, *domains = reply
-    oldest_ms = int(float(oldest))
+    oldest_ms = ms_in(oldest)
     counters = ShardCounters(fields_of(stats), waiting, due, leased)
     epoch, replica, since_ms = holder
     return ShardSurvey(
@@ -421,12 +412,14 @@ def _parsed(shard: int, reply: Reply) -> ShardSurvey:
         counters=counters,
         ready=ready,
         oldest_due_ms=None if oldest_ms < 0 else oldest_ms,
-        last_holder=None if replica is None else LastHolder(shard, replica.decode(), int(epoch), int(since_ms or 0)),
+        last_holder=None
+        if replica is None
+        else LastHolder(shard, text_in(replica), count_in(epoch), count_in(since_ms)),
         domains=tuple(_sample(shard, *fields) for fields in domains),
-        identity=counters.stats.get(b"crawl", b"").decode(),
-        wrong_types=tuple(counters.stats.get(b"wrong_type", b"").decode().split()),
+        identity=text_in(counters.stats.get(b"crawl")),
+        wrong_types=tuple(text_in(counters.stats.get(b"wrong_type")).split()),
     )
 
 
 def _sample(shard: int, held: bytes, domain: bytes, at: bytes, queued: int) -> DomainSample:
-    return DomainSample(domain.decode(), shard, held.decode(), int(float(at)), queued)  # type: ignore[arg-type]
+    return DomainSample(text_in(domain), shard, held.decode(), ms_in(at), queued)  # type: ignore[arg-type]

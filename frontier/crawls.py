@@ -24,6 +24,7 @@ from frontier.errors import (
     CrawlResharded,
     FrontierError,
     NoSuchCrawl,
+    RedisMisused,
     Resharding,
     SchemaMismatch,
     SettingsOutdated,
@@ -31,7 +32,7 @@ from frontier.errors import (
 from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, shard_number, tokens_of
 from frontier.scripts import CREATE_CRAWL, KEEP_TYPES, SAVE_SETTINGS, Call, Reply, command, script_call
 from frontier.shards import found_keys, identify_shards
-from frontier.store import Store, ask, batched, pairs
+from frontier.store import Store, ask, batched, count_in, pairs, text_in
 
 MOST_FIELDS = 5_000
 """Fields of all data sets whose types are kept, at about 70 bytes each. A program that invents names of fields, such as a
@@ -265,7 +266,7 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
     """Raises CrawlLost or CrawlResharded unless Redis has `crawl` with the same key and layout, and RedisAway."""
     fields = command("HMGET", meta_key(crawl.name), "fingerprint_key", "last_tokens", "resharding")
     ((found, last_tokens, resharding),) = await store.send([fields])
-    if found is None or bytes.fromhex(found.decode()) != crawl.fingerprint_key:
+    if text_in(found) != crawl.fingerprint_key.hex():
         raise CrawlLost(
             f"crawl {crawl.name!r} is gone from Redis, which has lost its data or was cleared; "
             "restore the data, or the crawl from its output with `crawler repair` (and enable persistence: appendonly yes)"
@@ -299,7 +300,7 @@ async def compare_suffix_list(store: Store, crawl: Crawl) -> str:
     if there == here.encode():
         return ""
     await store.send([command("HSET", crawl.keys.meta, _SUFFIX_LIST, here)])
-    digest, _, date = (there or b"").decode().partition(" ")
+    digest, _, date = text_in(there).partition(" ")
     if not digest or digest == here.partition(" ")[0]:
         return ""
     return (
@@ -318,7 +319,7 @@ async def evicted_keys(store: Store, keys: CrawlKeys) -> int:
     ((known, exists),) = await store.send([command("HMGET", keys.meta, _EVICTED, "fingerprint_key")])
     if not exists:  # it may be among them
         return counter
-    before, evicted = map(int, known.split()) if known else (counter, 0)
+    before, evicted = map(count_in, known.split()) if known and known.count(b" ") == 1 else (counter, 0)
     evicted += counter - before if counter >= before else counter
     if known != (now := f"{counter} {evicted}".encode()):
         with contextlib.suppress(FrontierError):  # a later reader remembers it
@@ -349,26 +350,31 @@ async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
 
 
 def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
-    meta = {key.decode(): value for key, value in zip(fields[::2], fields[1::2], strict=True)}
-    schema = meta.get("schema", b"?").decode()
-    if schema != str(SCHEMA):
-        raise SchemaMismatch(
-            f"crawl {name!r} was written with key schema {schema}, this version uses {SCHEMA}; "
-            "run the version that created it, or start a crawl with another name"
+    meta = {text_in(key): value for key, value in zip(fields[::2], fields[1::2], strict=True)}
+    try:
+        if (schema := int(meta["schema"])) != SCHEMA:
+            raise SchemaMismatch(
+                f"crawl {name!r} was written with key schema {schema}, this version uses {SCHEMA}; "
+                "run the version that created it, or start a crawl with another name"
+            )
+        return Crawl(
+            name=name,
+            shards=int(meta["shards"]),
+            fingerprint_key=bytes.fromhex(meta["fingerprint_key"].decode()),
+            settings=meta["settings"],
+            revision=count_in(meta.get("revision")) or 1,
+            created=created,
+            last_tokens=tokens_of(meta.get("last_tokens")),
+            resharding=reshard_progress(name, meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
+            former=count_in(meta.get("former")),
+            reshard_claims=count_in(meta.get("reshard_claims")),
+            local=frozenset(field.removeprefix(_LOCAL) for field in meta if field.startswith(_LOCAL)),
         )
-    return Crawl(
-        name=name,
-        shards=int(meta["shards"]),
-        fingerprint_key=bytes.fromhex(meta["fingerprint_key"].decode()),
-        settings=meta["settings"],
-        revision=int(meta.get("revision", b"1")),
-        created=created,
-        last_tokens=tokens_of(meta.get("last_tokens")),
-        resharding=reshard_progress(name, meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
-        former=int(meta.get("former", b"0")),
-        reshard_claims=int(meta.get("reshard_claims", b"0")),
-        local=frozenset(field.removeprefix(_LOCAL) for field in meta if field.startswith(_LOCAL)),
-    )
+    except (ValueError, KeyError) as error:
+        raise RedisMisused(
+            f"somebody else has written to {meta_key(name)} in Redis, and it cannot be read ({error}); stop the crawl, "
+            "delete that key, and run `crawler repair --evicted`"
+        ) from error
 
 
 def check_new_shards(before: int, after: int) -> None:

@@ -41,11 +41,13 @@ class ReplicasMissing(RedisAway):
 
 
 class WrongType(RedisAway):
-    """Raised when a key has a wrong type: somebody else has written over it. `key`: of the same shard, or of the crawl."""
+    """Raised when a key has a wrong type or value: somebody else has written over it. `key`: of the same shard, or of the
+    crawl; `has_type`: it is known that one of them has a wrong type."""
 
-    def __init__(self, message: str, node: str, key: str) -> None:
+    def __init__(self, message: str, node: str, key: str, has_type: bool) -> None:
         super().__init__(message, node)
         self.key = key
+        self.has_type = has_type
 
 
 class WritesRefused(RedisAway):

@@ -21,7 +21,7 @@ from frontier.outboxes import OUTBOX_LINKS
 from frontier.packing import rows_of
 from frontier.queue import Frontier
 from frontier.scripts import command
-from frontier.store import Store, batched, pairs, scan
+from frontier.store import Store, batched, count_in, ms_in, pairs, scan, text_in
 
 Where = Literal["unseen", "outbox", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
 
@@ -87,15 +87,15 @@ class UrlLookup:
         return DomainStatus(
             domain=domain,
             shard=shard,
-            last_holder=(holder[0] or b"").decode(),
-            epoch=int(holder[1] or 0),
+            last_holder=text_in(holder[0]),
+            epoch=count_in(holder[1]),
             due_ms=_whole(due),
             leased_until_ms=_whole(leased),
             next_ms=_whole(state[0]),
             delay_ms=_whole(state[1]),
-            state=(state[2] or b"").decode(),
-            accepted=int(state[3] or 0),
-            queued=queued + int(state[4] or 0),
+            state=text_in(state[2]),
+            accepted=count_in(state[3]),
+            queued=queued + count_in(state[4]),
             in_flight=in_flight,
         )
 
@@ -211,4 +211,4 @@ def escaped(text: str) -> str:
 
 
 def _whole(value: bytes | None) -> int | None:
-    return None if value is None else int(float(value))
+    return None if value is None else ms_in(value)

@@ -64,7 +64,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 from frontier.clock import Clock, CrawlTime, ServerClock
 from frontier.errors import BadInput, RedisAway, RedisMisused, WritesRefused
 from frontier.scripts import CLAIM, LEAVE, SAVE_OWNERS, command, script_call
-from frontier.store import Store
+from frontier.store import Store, count_in, ms_in, text_in
 
 VIRTUAL_NODES = 150
 """Virtual nodes of a replica of mean capacity. They only spread the shards of a leaving replica over the others. The
@@ -187,8 +187,11 @@ class OwnerTable:
         return json.dumps([replicas, [places[owner] for owner in self.owners]], separators=(",", ":")).encode()
 
     def _decoded(self, table: bytes) -> tuple[str, ...]:
-        replicas, places = json.loads(table) if table else ([], [])
-        return tuple(replicas[place] for place in places) if len(places) == self._shards else ()
+        try:
+            replicas, places = json.loads(table)
+            return tuple(replicas[place] for place in places) if len(places) == self._shards else ()
+        except (ValueError, TypeError, IndexError):  # there is none, or somebody else has written it
+            return ()
 
 
 RUNS_EPOCHS, RUNS_AT_LEAST_S = 3, 60
@@ -328,9 +331,9 @@ class PeerLoop:
         (reply,) = await self._store.send([script_call(CLAIM, [self._key], epoch, *mine, self._roster_version, *time)])
         _, claimed_epoch, number, table_version, roster_version, roster = reply
         self._claimed_epoch, self._number = int(claimed_epoch), int(number)
-        if roster_version.decode() != self._roster_version:
-            self._roster_version, self._roster = roster_version.decode(), parse_roster(roster)
-        return str(table_version.decode())
+        if text_in(roster_version) != self._roster_version:
+            self._roster_version, self._roster = text_in(roster_version), parse_roster(roster)
+        return text_in(table_version)
 
     async def _share_out(self, stored: str) -> bool:
         """Assign the shards from the table `stored`, computed if that is possible. False if Redis no longer has it."""
@@ -340,7 +343,7 @@ class PeerLoop:
         if stored not in (before, self._table.version):
             fields = owners_fields(self.settings.table)
             version, table = (await self._store.send([command("HMGET", f"{self._key}:owners", *fields)]))[0]
-            if (version or b"").decode() != stored:
+            if text_in(version) != stored:
                 return False
             self._table.read(stored, table or b"")
             has_changed = self._table.update(capacities)
@@ -385,17 +388,20 @@ class PeerLoop:
 async def running_ms(store: Store, key: str, until_ms: int) -> int:
     """How long until `until_ms` replicas have worked: without pauses, an interval less after a crash. Raises RedisAway."""
     (reply,) = await store.send([command("HMGET", f"{key}:running", "total_ms", "last_ms")])
-    total_ms, last_ms = int(reply[0] or 0), int(reply[1] or 0)
+    total_ms, last_ms = map(count_in, reply)
     return total_ms + (max(0, until_ms - last_ms) if last_ms else 0)
 
 
 def parse_roster(members: bytes) -> tuple[Member, ...]:
-    """The roster in a JSON list: replica, "number capacity address", ... An index is the rank of a number."""
-    fields = json.loads(members)
+    """The roster in a JSON list: replica, "number capacity address", ... An index is the rank of a number. What no replica
+    has written is left out."""
     claims = []
-    for replica, claim in zip(fields[::2], fields[1::2], strict=True):
-        number, capacity, address = claim.split(" ", 2)
-        claims.append((int(number), replica, float(capacity), "" if address == "-" else address))
+    with contextlib.suppress(ValueError):
+        fields = json.loads(text_in(members))
+        for replica, claim in zip(fields[::2], fields[1::2], strict=True):
+            with contextlib.suppress(ValueError):
+                number, capacity, address = claim.split(" ", 2)
+                claims.append((int(number), replica, float(capacity), "" if address == "-" else address))
     claims.sort()
     return tuple(
         Member(replica, rank, capacity, address) for rank, (_, replica, capacity, address) in enumerate(claims, start=1)
@@ -442,7 +448,7 @@ class Health:
         """Return the records as `records` does, and the replicas that stopped reporting without leaving, each with when it
         last did. They are forgotten once others have reported for `LOST_SHOWN_MS` more."""
         (listed,) = await self._store.send([command("ZRANGE", self._key, 0, -1, "WITHSCORES")])
-        at_ms = {name.decode(): int(float(score)) for name, score in zip(listed[::2], listed[1::2], strict=True)}
+        at_ms = {text_in(name): ms_in(score) for name, score in zip(listed[::2], listed[1::2], strict=True)}
         replicas = sorted(at_ms)
         if not replicas:
             return {}, {}

@@ -28,7 +28,7 @@ from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, MARK_SENT, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
 from frontier.settle import Lease, LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
 from frontier.shards import send_to_shards, shard_call
-from frontier.store import Store, ask, batched, sound_replies
+from frontier.store import Store, ask, batched, count_in, sound_replies
 
 PUSH_CHUNK = 250
 """URLs per push call. It takes about a millisecond, and 7 at most in a queue of a million URLs, where 10 are the limit of a
@@ -143,7 +143,9 @@ class Frontier:
         keys, mark = self.keys.of(entry.domain), self.fingerprint(entry.url)
         (buckets,) = await self._store.send([command("HGET", keys.stats, "buckets")])
         mark = -mark if entry.is_requisite else mark
-        (seen,) = await self._store.send([command("SISMEMBER", keys.seen(seen_bucket(mark, int(buckets or 1))), mark)])
+        (seen,) = await self._store.send(
+            [command("SISMEMBER", keys.seen(seen_bucket(mark, count_in(buckets) or 1)), mark)]
+        )
         return bool(seen)
 
     async def push(self, entries: Iterable[Entry]) -> PushReply:

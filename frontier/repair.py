@@ -14,7 +14,7 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
-from frontier.keys import CrawlKeys, with_identity
+from frontier.keys import CrawlKeys, meta_key, prefix_of, with_identity
 from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE, RESTORE_VISITS, Argument, Script, command
@@ -28,7 +28,7 @@ from frontier.shards import (
     send_to_shards,
     shard_call,
 )
-from frontier.store import Store, batched
+from frontier.store import Store, batched, wrong_keys
 
 QUIET_MS = 1_000
 """The longest time for which a shard can be told to grant no leases."""
@@ -57,6 +57,14 @@ async def clear_shards(store: Store, keys: CrawlKeys) -> None:
         await store.send([command("DEL", of.stats) for of in shards])
     async for page in found_keys(store, keys):
         await store.send([command("UNLINK", key) for key in page])
+
+
+async def remove_wrong_keys(store: Store, name: str) -> list[str]:
+    """Remove those keys of the crawl `name`, apart from those of its shards, that have a wrong type. Returns them. Raises
+    RedisAway."""
+    if keys := await wrong_keys(store, [prefix_of(meta_key(name))]):
+        await store.send([command("UNLINK", key) for key in keys])
+    return keys
 
 
 class Repair:

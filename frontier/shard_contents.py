@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from frontier.counters import SETTLED, count_in
+from frontier.counters import SETTLED
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.errors import RedisMisused
 from frontier.keys import ShardKeys, shard_keys
 from frontier.scripts import Argument, Call, Reply, command
-from frontier.store import Store, scan
+from frontier.store import Store, count_in, scan
 
 Kind = Literal["zset", "hash", "string"]
 

@@ -14,7 +14,7 @@ from frontier.connection import wrong_type
 from frontier.errors import CrawlLost, CrawlResharded, RedisMisused, ShardLost, WritesRefused
 from frontier.keys import CrawlKeys, prefix_of, shard_number
 from frontier.scripts import IDENTIFY_SHARD, Argument, Call, Reply, Script, command, script_call
-from frontier.store import Store, ask, scan, wrong_keys
+from frontier.store import Store, ask, scan, text_in, wrong_keys
 
 
 def shard_call(script: Script, keys: CrawlKeys, shard: int, *arguments: Argument) -> Call:
@@ -45,7 +45,7 @@ async def identify_shards(
         script_call(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base), cancelled)
         for of in (keys.shards[shard] for shard in shards)
     ]
-    foreign = [reply[1].decode() for reply in await ask(store, calls) if reply[0] == b"foreign"]
+    foreign = [text_in(reply[1]) for reply in await ask(store, calls) if reply[0] == b"foreign"]
     if foreign and all(_fingerprint_key(identity) == _fingerprint_key(keys.identity) for identity in foreign):
         raise CrawlResharded(
             f"{len(foreign):,} of the shards that this command has to fill belong to another command, of which Redis may "
@@ -68,7 +68,7 @@ async def lost_shards(store: Store, keys: CrawlKeys, shards: Sequence[int] | Non
     none. Raises RedisAway."""
     asked = range(len(keys.shards)) if shards is None else shards
     found = await ask(store, [command("HGET", keys.shards[shard].stats, "crawl") for shard in asked])
-    identities = {shard: (identity or b"").decode() for shard, identity in zip(asked, found, strict=True)}
+    identities = {shard: text_in(identity) for shard, identity in zip(asked, found, strict=True)}
     return {shard: identity for shard, identity in identities.items() if identity != keys.identity}
 
 

@@ -11,6 +11,7 @@ twice.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -457,9 +458,26 @@ def fields_of(reply: Reply) -> dict[bytes, Any]:
     return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
+_COUNT = re.compile(rb"-?[0-9]{1,18}")
+
+
+def count_in(text: bytes | None) -> int:
+    """The number in a counter, 0 for a text that is none: somebody else has written it. So with the next two."""
+    return int(text) if text and _COUNT.fullmatch(text) else 0
+
+
+def text_in(text: bytes | None) -> str:
+    return (text or b"").decode(errors="replace")
+
+
+def ms_in(score: bytes) -> int:
+    """The time in a score, which may be infinite, within the years 1 to 9999."""
+    return int(max(-6e13, min(2.5e14, float(score))))
+
+
 def pairs(reply: Reply) -> dict[str, str]:
     """Convert a reply of field, value, field, value ... to a dict of strings."""
-    items = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
+    items = [text_in(item) if isinstance(item, bytes) else str(item) for item in reply]
     return dict(zip(items[::2], items[1::2], strict=True))
 
 

@@ -4,6 +4,7 @@ folder does."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import sys
 from collections.abc import Sequence
@@ -60,10 +61,13 @@ from frontier.crawls import Crawl, FieldTypes, crawl_clock, evicted_keys, forget
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl
 from frontier.forget import forget_again
-from frontier.repair import Repair, clear_shards
+from frontier.repair import Repair, clear_shards, remove_wrong_keys
 from frontier.store import RedisStore, batched
 
 SHOWN_VOLUMES = 3
+
+REPORT_S = 3.0
+"""Seconds in which every replica that runs has reported again."""
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -129,6 +133,9 @@ def repair(
     async def work() -> Repaired:
         async with open_store(access.settings.replica) as store:
             note_eviction(store)
+            if evicted and (keys := await remove_wrong_keys(store, access.crawl)):
+                note(f"removed, because somebody else had written over them: {', '.join(keys)}; what they had is lost")
+                await asyncio.sleep(REPORT_S)
             opened = await _opened(store, access, folders)
             if evicted:
                 if await health_records(store, opened.keys):

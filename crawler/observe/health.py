@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections import deque
@@ -94,7 +95,10 @@ async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:
 async def read_health(store: Store, keys: CrawlKeys) -> tuple[list[HealthRecord], dict[str, int]]:
     """Return the same, and the replicas that were lost lately, each with when it last reported, in server milliseconds."""
     records, lost = await Health(store, keys.peers, ttl_s=HEALTH_INTERVALS).read()
-    decoded = [msgspec.json.decode(record, type=HealthRecord) for record in records.values()]
+    decoded = list[HealthRecord]()
+    for record in records.values():
+        with contextlib.suppress(msgspec.MsgspecError):  # somebody else has written it
+            decoded.append(msgspec.json.decode(record, type=HealthRecord))
     return sorted(decoded, key=lambda record: (record.index or 1 << 30, record.replica)), lost
 
 

@@ -257,7 +257,10 @@ async def save(store: RedisStore, keys: CrawlKeys, summary: Summary, ttl_s: floa
 async def load(store: RedisStore, keys: CrawlKeys) -> Summary | None:
     """Return the latest summary, or None if it has expired or none was written. Raises RedisAway."""
     (reply,) = await sound_replies(store, [command("GET", keys.summary)])
-    return msgspec.json.decode(reply, type=Summary) if reply else None
+    try:
+        return msgspec.json.decode(reply, type=Summary) if reply else None
+    except msgspec.MsgspecError:  # somebody else has written it
+        return None
 
 
 SHORTEST_S, LONGEST_S, SECONDS_A_SHARD = 1.0, 120.0, 0.01

@@ -24,7 +24,7 @@
 local claims, rosters = KEYS[1] .. ':claims', KEYS[1] .. ':roster'
 
 local replica, runs_ms = ARGV[2], tonumber(ARGV[9])
-local open = tonumber(redis.call('GET', KEYS[1]) or '0')
+local open = tonumber(redis.call('GET', KEYS[1]) or '0') or 0
 local epoch = math.max(open, tonumber(ARGV[1]))
 local number = ARGV[5] ~= '0' and ARGV[5] or string.match(redis.call('HGET', claims, replica) or '', '^%d+')
 number = number or redis.call('INCR', KEYS[1] .. ':numbers')

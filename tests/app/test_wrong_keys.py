@@ -20,6 +20,7 @@ from frontier.crawls import create_crawl
 from frontier.keys import prefix_of, types_of
 from frontier.scripts import command
 from frontier.store import RedisStore, connect
+from tests.frontier.helpers import writes_over
 from tests.site import Request, Site
 from tests.valkey import ValkeyProcess
 
@@ -104,14 +105,17 @@ async def test_each_key(
         prefix = prefix_of(keys.meta) if is_of_crawl else keys.shards[0].base
         retry = running.replica.engine.runtime.retry
         for key, kind in types_of(prefix).items():
-            # When a key is written over,
-            wrong = [("DEL", key), ("RPUSH", key, "x")] if kind == "string" else [("SET", key, "x")]
-            copied, *_ = await store.send([command(*words) for words in (("COPY", key, "before", "REPLACE"), *wrong)])
-            # then all other shards are crawled on, and the key is named.
-            await running.goes_on(shards if is_of_crawl else shards - {0})
-            if not is_of_crawl and key.removeprefix(prefix) in USED:
-                await running.until(lambda key=key: any(key in error for error in retry.errors))  # type: ignore[misc]
-            await store.send([command("RENAME", "before", key) if copied else command("DEL", key)])
-            await running.until(lambda: not retry.errors)
-            if is_of_crawl:
-                await running.goes_on(shards)
+            # When a key is written over with another type, or with values that nobody understands,
+            fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
+            for are_values, calls in zip((False, True), writes_over(key, kind, fields), strict=True):
+                if are_values and (key == keys.meta or not is_of_crawl):
+                    continue  # the crawl counts as lost, and a shard rests for long
+                copied, *_ = await store.send([command("COPY", key, "before", "REPLACE"), *calls])
+                # then all other shards are crawled on, and the key is named.
+                await running.goes_on(shards if is_of_crawl else shards - {0})
+                if not is_of_crawl and key.removeprefix(prefix) in USED:
+                    await running.until(lambda key=key: any(key in error for error in retry.errors))  # type: ignore[misc]
+                await store.send([command("RENAME", "before", key) if copied else command("DEL", key)])
+                await running.until(lambda: not retry.errors)
+                if is_of_crawl:
+                    await running.goes_on(shards)

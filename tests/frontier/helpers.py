@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, open_crawl
@@ -117,3 +117,19 @@ async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> None:
 def moved(before: Sequence[str], after: Sequence[str]) -> int:
     """How many shards have a different owner in `after` than in `before`."""
     return sum(old != new for old, new in zip(before, after, strict=True))
+
+
+ODD = b"x\xff\0 y"
+
+
+def writes_over(key: str, kind: str, fields: list[bytes]) -> Iterator[list[Call]]:
+    """Calls that give `key` another type, and values that nobody understands."""
+    delete = command("DEL", key)
+    yield [delete, command("RPUSH", key, "x")]
+    match kind:
+        case "hash":
+            yield [command("HSET", key, field, ODD) for field in (*fields, ODD)]
+        case "zset":
+            yield [command("ZADD", key, score, member) for score, member in (("inf", ODD), (1, "x"), ("-inf", "a\n\n"))]
+        case "string":
+            yield [command("SET", key, ODD)]
