@@ -106,7 +106,10 @@ class RequestData(msgspec.Struct, frozen=True, array_like=True):
         return f"{self.method}:{blake2b(self.body, digest_size=6).hexdigest()}"
 
     def redirected(self, status: int, is_same_origin: bool) -> RequestData:
-        """The request that follows a redirect with `status` (RFC 9110 15.4). Credentials stay at their origin."""
+        """The request that follows a redirect with `status` (RFC 9110 15.4). Credentials stay at their origin, and of a
+        private request all that it has."""
+        if self.is_private and not is_same_origin:
+            return RequestData()
         is_get = (status == 303 and self.method not in ("GET", "HEAD")) or (
             status in (301, 302) and self.method == "POST"
         )

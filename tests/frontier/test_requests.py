@@ -85,6 +85,15 @@ def test_what_follows_a_redirect(status: int, method: str, expected: str, is_sam
     assert key == ("key" if method == expected else "key:GET")
 
 
+@pytest.mark.parametrize("status", [301, 303, 307, 308])
+def test_nothing_of_a_private_request_leaves_its_origin(status: int) -> None:
+    tag = tag_of("login", None, RequestData("POST", (("X-Api-Key", "a"),), b"password", is_private=True))
+    assert redirected(tag, "key", status, is_same_origin=False) == ("login", "key:GET")
+    kept = request_of(redirected(tag, "key", status, is_same_origin=True)[0])
+    assert kept is not None
+    assert kept.body == (b"password" if status in (307, 308) else b"")
+
+
 async def test_a_request_that_was_sent_is_marked_for_the_next_holder(
     store: RedisStore, frontier: Frontier, time: ManualTime
 ) -> None:
