@@ -50,8 +50,8 @@ all that is decoded of a page whose reading took too long."""
 class ParsedPage(Page, frozen=True, dict=True, gc=True):
     """A `Page` with its contents. The body is decoded and parsed when it is first needed.
 
-    In documents with more than 4,000 tags, formatting elements such as `b`, `i` and `strong` become `span`, because the
-    standard makes it expensive to parse many of them: select by class or by another element there.
+    In documents with many tags, formatting elements such as `b`, `i` and `strong` that may stay open become `span`, because
+    the standard makes it expensive to parse them: select by class or by another element there.
     """
 
     @classmethod

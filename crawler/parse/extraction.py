@@ -253,16 +253,15 @@ class _Source:
     @property
     def is_deep(self) -> bool:
         """Whether searching the tree could take long."""
-        if not self._needs_tree or self._body.count(b"<") <= _FEW_TAGS_WITH_HAS:
+        if not self._needs_tree:
             return False
-        if tree.takes_long(self._body):
-            return True
+        tags = self._body.count(b"<")
         selectors = (one for rule in self._job.rules for one in (rule.each, *(field.css for field in rule.fields)))
         if any(":has(" in one.lower() for one in selectors) or any(
             field.xpath or field.microdata or field.rdfa for rule in self._job.rules for field in rule.fields
         ):
-            return True
-        if self._body.count(b"<") <= _FEW_TAGS:
+            return tags > _FEW_TAGS_WITH_HAS or len(self.document.select("*")) > _FEW_TAGS_WITH_HAS
+        if tags <= _FEW_TAGS:
             return False
         return len(self._body) > INLINE_TREE or self.document.select_one(_FLAT) is not None
 

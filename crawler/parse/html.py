@@ -17,7 +17,6 @@ from urllib.parse import quote_from_bytes
 import msgspec
 
 from crawler.page import Link, LinkKind
-from crawler.parse import tree
 from crawler.parse.encoding import (
     HTML_TYPES,
     UNICODE,
@@ -386,7 +385,7 @@ def _urls_of_json(content: bytes) -> list[str]:
 def _requisites(
     body: bytes, base: str, page: _Markup, essence: str, policy: ExtractPolicy, is_inline: bool
 ) -> tuple[Url, ...]:
-    if is_inline and (len(body) > INLINE_TREE or tree.takes_long(body)):
+    if is_inline and len(body) > INLINE_TREE:
         raise TakesLong
     markup = as_html(body) if essence != "text/html" else body
     return _embedded_urls(embedded_in(markup, page.encoding), base, page.encoding, policy)

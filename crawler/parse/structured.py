@@ -59,7 +59,8 @@ _OF_OTHERS = "aside, nav, footer, " + ", ".join(
 """Elements whose date of publication is not that of the page."""
 _DATE_OF_POST = "time.published[datetime], time.dt-published[datetime]"  # hAtom and h-entry: WordPress, Ghost, Jekyll
 _DATE_LENGTH = 60
-"""The most characters of a date of publication."""
+_MOST_DATES = 1_000
+"""The most characters of a date of publication, and the most that are looked at."""
 
 
 class JsonLd(NamedTuple):
@@ -197,7 +198,7 @@ def _is_reference(value: Any) -> bool:
 def publication_date(document: Document, json_ld: Sequence[Any]) -> str | None:
     """When the page says that it was published, as it is written in its markup, or in its `json_ld`. None if that has
     several dates, as lists have."""
-    marked = [part for part in document.select(_PUBLISHED) if not part.closest(_OF_OTHERS)]
+    marked = [part for part in document.select(_PUBLISHED)[:_MOST_DATES] if not part.closest(_OF_OTHERS)]
     sources = (
         [part.attr("content") for part in document.select(_PUBLISHED_BY_META)[:1]],
         _dates_of_articles(json_ld),

@@ -292,7 +292,7 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
     tags = Tags(is_cut=len(first) < len(page))
     lists = tags.by_name()
     text, _ = codecs.charmap_decode(first, "strict", _AS_CHARACTERS)
-    for element in parse_text(text, only_links=True).select("a, area, base, frame, iframe, html, link, meta, title"):
+    for element in parse_text(text).select("a, area, base, frame, iframe, html, link, meta, title"):
         name = element.tag.encode()
         if name in (b"a", b"area"):
             href = element.attr("href") or element.attr("xlink:href")

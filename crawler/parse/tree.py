@@ -3,9 +3,9 @@
 Every document is parsed here. The parser is linear and releases the interpreter lock, whatever it parses (tags nested a
 million deep, attributes of megabytes), except for two constructions that the standard itself makes quadratic:
 
-- Formatting elements that a paragraph leaves open are opened again in each later paragraph (HTML 13.2.4.3). In documents
-  with many tags, or with many of them if only links are wanted, they are therefore renamed to `span`, which has no such
-  effect.
+- Formatting elements that a paragraph leaves open are opened again in each later paragraph (HTML 13.2.4.3): 25 KB made a
+  million elements. Where copies could outnumber `_MOST_COPIES`, all that are not seen to be closed are therefore renamed
+  to `span`, which has no such effect. So each tree has at most a few elements for each tag, or some thousand more.
 - The attributes of each `<html>` and `<body>` are compared with those of the first one, and added to them (13.2.6.4.7):
   200 KB of such tags took seven seconds and gigabytes. All but the first few, if these have few attributes, are
   therefore renamed to `bgsound`, which is allowed everywhere, and has neither content nor effect.
@@ -22,6 +22,7 @@ from __future__ import annotations
 import contextlib
 import html
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -32,19 +33,32 @@ from crawler.parse.markup import ANY_VALUE, NAME, SPACE
 if TYPE_CHECKING:
     from turbohtml import CData, Document, Element, Text
 
-_SAFE_TAGS = 4_000  # at worst a million elements
+_MOST_COPIES = 16_000  # elements: as many as in a page of 250 KB
 MOST_TAGS = 1_000_000
 """Tags of a page of which links are read in its tree. At worst, they take a second and 300 MB; ten million would take more
 than a document may, and so cost all of its links."""
 _PRESCANNED = 8_192  # bytes: the standard looks at 1,024, and real pages declare within a few thousand
+_PRESCANNED_TAGS = 250  # of which no more than `_MOST_COPIES` can be made
 
-_FORMATTING = re.compile(
-    r"<(?=[bBiIuUsStTeEcCfFnN])(?=(?:b|i|u|s|tt|em|big|code|font|nobr|small|strike|strong)[\s/>])", re.IGNORECASE
-)
+_FORMATTING = rf"<(?=(?P<name>b|i|u|s|tt|em|big|code|font|nobr|small|strike|strong)[{SPACE}/>])"
 """Start tags of the formatting elements (HTML 13.2.4.2) except `a`, of which only one can be open."""
 
-_FORMATTING_IN_BYTES = re.compile(_FORMATTING.pattern.encode(), re.IGNORECASE)
-_FEW_FORMATTING = 500  # opened again in as many paragraphs, they take 20 ms
+_SIMPLE_VALUE = rf"""[{SPACE}]*+=[{SPACE}]*+(?:"[^"<>]*+"|'[^'<>]*+'|[^{SPACE}<>"'=`]++)"""
+_SIMPLE_END = rf"""(?:[{SPACE}]++[^{SPACE}<>"'=/]++(?:{_SIMPLE_VALUE})?+)*+[{SPACE}]*+/?>"""
+"""The rest of a tag that ends with its first `>`, whatever is before the tag."""
+
+_SIMPLE_CONTENT = rf"(?:[^<]++|</?(?:a|br|img|span)(?=[{SPACE}/>]){_SIMPLE_END})*+"
+_OPEN_FORMATTING = re.compile(
+    rf"{_FORMATTING}(?!(?P=name){_SIMPLE_END}{_SIMPLE_CONTENT}</(?P=name)[{SPACE}]*+>)"
+    rf"(?=(?P<simple>(?P=name){_SIMPLE_END})?)",
+    re.IGNORECASE,
+)
+"""The `<` of those that may stay open: what follows is not their end tag, with nothing between that could keep it from
+closing them. `simple`: the tag, if it ends with its first `>`."""
+
+_FORMATTING_IN_BYTES = re.compile(_FORMATTING.encode(), re.IGNORECASE)
+_MOST_ALIKE = 3
+"""Of elements with the same name and attributes, only the last three are opened again (HTML 13.2.4.3)."""
 
 _RENAMED = "<span \ue000"
 """What renamed tags begin with. No page contains this private-use character. Like the formatting elements, `span` ends SVG
@@ -67,9 +81,8 @@ _RENAMED_ROOT = "<bgsound \ue000"
 def parse(body: bytes, charset: str | None) -> Document:
     """The document in `body`. `charset`: its encoding as found by `crawler.parse.html`; None: detect it here. An unknown
     one is ignored."""
-    if body.count(b"<") > _SAFE_TAGS or _may_have_heavy_roots(body):
-        # So few bytes contain at most 2,730 start tags, whatever the number of their `<`.
-        encoding = _parse_whole(body[:_PRESCANNED], charset).encoding or "UTF-8"
+    if _may_have_copies(body) or _may_have_heavy_roots(body):
+        encoding = _parse_whole(first_tags(body[:_PRESCANNED], _PRESCANNED_TAGS), charset).encoding or "UTF-8"
         return parse_text(body.decode(codec_of(encoding), "replace").removeprefix("\ufeff"))
     return _parse_whole(body, charset)
 
@@ -88,20 +101,12 @@ def without_torn_end(body: bytes) -> bytes:
     return body[: (body.rfind(b">") if b"<" in body else body.rfind(b"\n")) + 1]
 
 
-def takes_long(body: bytes) -> bool:
-    """Whether parsing `body` may hold up the event loop, because its formatting elements are not renamed."""
-    if not 2 * _FEW_FORMATTING < body.count(b"<") <= _SAFE_TAGS:
-        return False
-    # In UTF-16, tags contain NUL, and in ISO-2022-JP they may contain ESC.
-    return b"\0" in body or b"\x1b" in body or len(_FORMATTING_IN_BYTES.findall(body)) > _FEW_FORMATTING
-
-
-def parse_text(text: str, only_links: bool = False) -> Document:
-    """The document in `text`. Text from it must be `restored`. `only_links`: most formatting elements may be renamed."""
+def parse_text(text: str) -> Document:
+    """The document in `text`. Text from it must be `restored`."""
     import turbohtml  # noqa: PLC0415
 
-    if text.count("<") > _SAFE_TAGS or (only_links and len(_FORMATTING.findall(text)) > _FEW_FORMATTING):
-        text = _FORMATTING.sub(_RENAMED, text)
+    if _has_copies(text):
+        text = _OPEN_FORMATTING.sub(_RENAMED, text)
     text = _with_light_roots(text)
     # Templates with a shadow root are ordinary elements here: their links belong to the page.
     return turbohtml.parse(text, positions=False, allow_declarative_shadow_roots=False)
@@ -247,6 +252,25 @@ def flatten_tables(document: Document | Element) -> None:
             is_first = False
         else:
             part.insert(0, turbohtml.Element("br"))
+
+
+def _may_have_copies(body: bytes) -> bool:
+    """Whether formatting elements could make many copies, even if all stayed open."""
+    tags = body.count(b"<")
+    return tags * tags > 4 * _MOST_COPIES and len(_FORMATTING_IN_BYTES.findall(body)) * tags > _MOST_COPIES
+
+
+def _has_copies(text: str) -> bool:
+    """Whether formatting elements could make many copies: each tag could open all again that have stayed open."""
+    most_open = _MOST_COPIES // max(1, text.count("<"))
+    alike = Counter[str]()
+    for found in _OPEN_FORMATTING.finditer(text):
+        kind = (found["simple"] or "").lower()
+        alike[kind] += 1
+        most_open -= not kind or alike[kind] <= _MOST_ALIKE
+        if most_open < 0:
+            return True
+    return False
 
 
 def _may_have_heavy_roots(body: bytes) -> bool:

@@ -64,6 +64,37 @@ def test_roots_that_are_no_tags_are_restored() -> None:
     assert {restored(area.text) for area in document.select("textarea")} == {"<BODY\n>"}
 
 
+OPEN = "".join(f"<b a{number}>" for number in range(1_000))
+PARAGRAPHS = "<p>x" * 1_000
+MULTIPLIED = {
+    "by paragraphs": "<p>" + OPEN + PARAGRAPHS,
+    "by paragraphs that close one": "<p>" + OPEN + "<p>x</b>" * 1_000,
+    "by cells": "<table><tr><td>" + OPEN + PARAGRAPHS,
+    "with end tags that are none": "<p>" + OPEN.replace(">", """ x=">y</b>">""") + PARAGRAPHS,
+    "with end tags that close others": "<p>" + OPEN.replace(">", "><object></b></object>") + PARAGRAPHS,
+    "alike up to the first bracket": "<p>" + OPEN.replace(" a", """ x='>'""") + PARAGRAPHS,
+    "alike": "<p>" + "<b><i><u><tt><em><big><code><font><small><strike><strong>" * 50 + PARAGRAPHS,
+}
+
+
+@pytest.mark.parametrize("name", MULTIPLIED)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16le"])
+def test_open_formatting_elements_do_not_multiply(name: str, encoding: str) -> None:
+    """25 KB of the first made a million elements."""
+    page = MULTIPLIED[name]
+    elements = len(parse(page.encode(encoding), encoding).select("*"))
+    assert elements < 16_000 + 3 * page.count("<")
+
+
+def test_formatting_elements_that_are_closed_keep_their_names() -> None:
+    closed = "".join(
+        f"<font color=c{number}>x</font><B a='{number}'>y <a href=/{number}>z</a><br></b\n><i a{number}><p>open"
+        for number in range(3_000)
+    )
+    document = parse(closed.encode(), "utf-8")
+    assert [len(document.select(name)) for name in ("font", "b", "i", "span", "a")] == [3_000, 3_000, 0, 3_000, 3_000]
+
+
 HARMLESS = {
     *("turbohtml", "detect", "query", "unescape", "Detection", "Namespace", "Markdown"),
     *("Document", "DocumentFragment", "Element", "Node", "Text"),
