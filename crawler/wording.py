@@ -37,7 +37,7 @@ _REMEDIES = {
     "NOREPLICAS": "start its replicas, or lower min-replicas-to-write",
     "BUSY": "a script of another client blocks it: SCRIPT KILL ends that",
     "LOADING": "it reads its data after a start: wait",
-    "CLUSTERDOWN": "nodes are away: `crawler doctor` names them",
+    "CLUSTERDOWN": "start the nodes that are away again; `crawler doctor` names them",
     "max": "raise its maxclients, or run fewer clients",
 }
 """First word of an error reply of Redis -> what to do."""

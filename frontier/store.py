@@ -416,6 +416,8 @@ class _Round:
         else:
             if word == "CLUSTERDOWN":
                 self._servers.refresh_soon()
+                silent = [one.name for one in self._servers.members.values() if one.is_away]
+                error = ReplyError(f"{error} (no answer from {', '.join(silent)})") if silent else error
             translated = translate(error, server.name, key=call.key)
             if word in WRONG_SERVER and isinstance(translated, RedisAway):
                 server.drop(translated)

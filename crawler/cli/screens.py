@@ -36,6 +36,7 @@ from crawler.observe.status import (
     LastRead,
     Snapshot,
     Status,
+    failing_in_words,
     how_to_allow,
     items_in_words,
     never_found_in_words,
@@ -116,6 +117,7 @@ def span(seconds: float) -> str:
 
 def status(found: Status, place: str = "") -> RenderableType:
     """Return the output of `crawler status`. `place`: the options that select the crawl, for commands in the text."""
+    place = place or f"--crawl {found.crawl}"
     return Group(
         Text.assemble(
             (f"crawl {found.crawl}", "bold"),
@@ -132,7 +134,8 @@ def status(found: Status, place: str = "") -> RenderableType:
             for name, _, words in _items(found)
         ),
         *([replicas(found.replicas)] if found.replicas else []),
-        *alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}"),
+        *(Text.assemble(("failing", "bold"), "  ", words) for words in with_place(failing_in_words(found), place)),
+        *alerts(found.condition, bool(found.replicas), place),
         *rules(found.rules),
         *(Text(line, style="yellow") for line in settings_behind(found)),
     )

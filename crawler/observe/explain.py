@@ -394,7 +394,8 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
     if status.where in ("waiting", "queued") and facts.robots and facts.robots.record.access == "disallow":
         return later(facts.file_due_ms), "the next try of its robots.txt"
     if status.where == "waiting":
-        failed = f", the last of which failed ({facts.failed})" if facts.failed else ""
+        others = f"; the last failure of its domain: {backoff.reason}" if backoff.failures else ""
+        failed = f", the last of which failed ({facts.failed})" if facts.failed else others
         return later(status.ready_ms), f"its next try, after {status.entry.tries if status.entry else 0} so far{failed}"
     if status.where not in ("queued", "leased"):
         return None, ""

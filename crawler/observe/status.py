@@ -23,7 +23,7 @@ from crawler.observe.summary import WRONG_TYPE_REMEDY, DomainLine, Summary
 from crawler.page import ACTIONS, rejection_of
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import extract_rules
-from crawler.wording import count_of, eviction_warning, redis_remedy
+from crawler.wording import count_of, eviction_warning, with_remedy
 from frontier.clock import Clock, crawl_ms
 from frontier.cluster import UNSERVED
 from frontier.control import Control
@@ -172,15 +172,15 @@ class CrawlReader:
 
     async def _redis_troubles(self) -> Condition | None:
         """What keeps Redis from keeping what it should, None for nothing. A server that is full still answers."""
-        if refusals := await self._nodes.refusals():
-            remedies = [f"{error}; {redis_remedy(error)}" for error in refusals.values()]
-            unknown = "replicas wait, and cannot report while that lasts; they go on by themselves"
-            return Condition("Redis refuses writes", "bad", [*remedies, unknown])
+        evicted, warning = 0, ""
         with contextlib.suppress(FrontierError):
             evicted = await evicted_keys(self._store, self._keys)
-            if warning := eviction_warning(self._store.eviction_policy, evicted):
-                return Condition("running", "bad" if evicted else "warn", [warning])
-        return None
+            warning = eviction_warning(self._store.eviction_policy, evicted)
+        if refusals := await self._nodes.refusals():
+            remedies = [with_remedy(error) for error in refusals.values()]
+            unknown = "replicas wait, and cannot report while that lasts; they go on by themselves"
+            return Condition("Redis refuses writes", "bad", [*remedies, unknown, *([warning] if evicted else [])])
+        return Condition("running", "bad" if evicted else "warn", [warning]) if warning else None
 
     async def _reopen(self) -> None:
         """Read the shards that the crawl has now. While they are changed, they have identities of their own."""
@@ -251,7 +251,7 @@ class LastRead(Generic[T]):
             self.value, self.error = await reading, ""
             self._read_at = self._clock.monotonic()
         except FrontierError as error:
-            self.error = str(error)
+            self.error = with_remedy(str(error))
 
 
 def with_age(last: LastRead[Snapshot], crawl: str, served_by: str = "") -> Snapshot:
@@ -326,7 +326,8 @@ def condition_of(
         return Condition(halted or "no replica", "warn", unread)
     if state in _HALTED:
         return Condition("stopping" if state == "stop" else "paused", "warn", reasons)
-    if all(record.blocked or record.redis_away for record in records):
+    working = [record for record in records if not (record.blocked or record.redis_away)]
+    if len(working) < len(records) and not any(record.domains for record in working):
         return Condition("blocked", "bad", reasons)
     if summary is not None:
         if summary.outbox:
@@ -352,15 +353,28 @@ def wrong_types(summary: Summary | None) -> list[str]:
 def failing(summary: Summary) -> list[str]:
     """Return why the domains of a crawl without other work have failed, and when they are tried again."""
     lines = summary.hindered
+    reasons = _next_tries(summary, lines)
+    for line in lines[:1]:
+        other = "; if its pages are not wanted: scope.exclude" if line.robots else ""
+        reasons.append(f"if it works again: `crawler retry {line.domain}`{other}")
+    return reasons
+
+
+def failing_in_words(summary: Summary) -> list[str]:
+    """Return why some domains have failed while others work, and when they are tried again. No line if none has."""
+    lines = [] if summary.hindered else [line for line in summary.resting if line.robots or line.failures]
+    if not lines:
+        return []
+    return ["; ".join([*_next_tries(summary, lines), f"if it works again: `crawler retry {lines[0].domain}`"])]
+
+
+def _next_tries(summary: Summary, lines: Sequence[DomainLine]) -> list[str]:
     reasons = [
         f"{_failure(line)}, next try in {ceil((line.at_ms - summary.at_ms) / 1000):,} s"
         for line in lines[:MOST_DOMAINS]
     ]
     if len(lines) > MOST_DOMAINS:
         reasons.append(f"and {count_of(len(lines) - MOST_DOMAINS, 'more domain')}")
-    for line in lines[:1]:
-        other = "; if its pages are not wanted: scope.exclude" if line.robots else ""
-        reasons.append(f"if it works again: `crawler retry {line.domain}`{other}")
     return reasons
 
 

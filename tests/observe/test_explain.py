@@ -130,6 +130,11 @@ def in_scope(**scope: object) -> CrawlSettings:
         ),
         (
             WAITING,
+            {"domain": domain(state=f"1 {NOW + 9_000} 0 http_500")},
+            "will be tried again: its next try, after 1 so far; the last failure of its domain: http_500",
+        ),
+        (
+            WAITING,
             {"robots": robots("disallow", reason="http_503", retry_at_ms=NOW + 41_500)},
             "will be tried again: robots.txt unreachable (http_503), next try in 42 s",
         ),

@@ -6,11 +6,21 @@ import msgspec
 
 from crawler.observe import summary
 from crawler.observe.health import HealthRecord
-from crawler.observe.status import MOST_SETS, CrawlReader, condition_of, items_in_words, rejected_in_words, status
+from crawler.observe.status import (
+    MOST_SETS,
+    CrawlReader,
+    LastRead,
+    condition_of,
+    failing_in_words,
+    items_in_words,
+    rejected_in_words,
+    status,
+)
 from crawler.settings.load import CrawlSettings
-from frontier.clock import ServerClock
+from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl, open_crawl
 from frontier.entries import Entry
+from frontier.errors import RedisAway
 from frontier.peers import Health
 from frontier.queue import Frontier, FrontierSettings
 from frontier.reshard import Reshard
@@ -100,6 +110,33 @@ def test_a_node_that_is_away_is_named_with_what_helps() -> None:
     record = HealthRecord("r1", "", 1, 1, 4, 0, 0, 0, 0.0, 0.0, redis_away=False, nodes_away=["b:6379"])
     (obstacle,) = condition_of("run", [record], None, 0).obstacles
     assert obstacle.startswith("replica 1: Redis node b:6379 away; start it again")
+
+
+def test_a_crawl_in_which_only_blocked_replicas_have_work_is_blocked() -> None:
+    full = HealthRecord("r1", "", 1, 1, 4, 3, 0, 0, 0.0, 0.0, redis_away=False, blocked="cannot write output")
+    idle = HealthRecord("r2", "", 1, 2, 4, 0, 0, 0, 0.0, 0.0, redis_away=False)
+    assert condition_of("run", [full, idle], None, 0).word == "blocked"
+    assert condition_of("run", [full, msgspec.structs.replace(idle, domains=1)], None, 0).word == "running"
+
+
+async def test_domains_that_have_failed_are_named_while_others_work(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    await frontier.push([entry("https://a.test/"), entry("https://b.test/", "b.test")])
+    found = await summary.take(store, frontier.keys, 1_000, "r1", ())
+    line = summary.DomainLine("b.test", 1, "waiting", 9_000, 1, None, 2, "http_503")
+    assert failing_in_words(msgspec.structs.replace(found, domains_due=1, resting=[line])) == [
+        "b.test has failed (http_503, 2 in a row), next try in 8 s; if it works again: `crawler retry b.test`"
+    ]
+    assert failing_in_words(msgspec.structs.replace(found, domains_due=0, resting=[line])) == []
+
+
+async def test_an_error_of_redis_is_shown_with_its_remedy() -> None:
+    async def fails() -> None:
+        raise RedisAway("Redis at a:1 cannot serve now: CLUSTERDOWN The cluster is down (no answer from b:1)")
+
+    last = LastRead[None](SystemClock())
+    await last.update(fails())
+    assert last.error.endswith("(no answer from b:1); start the nodes that are away again; `crawler doctor` names them")
 
 
 async def test_lost_replicas_are_named_while_a_crawl_goes_on(store: RedisStore, crawl_name: str) -> None:
