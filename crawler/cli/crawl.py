@@ -197,8 +197,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
                     local.log_format, log[0], stack.enter_context(os.fdopen(os.dup(log[1]), "w", buffering=1))
                 )
                 stack.callback(logs.configure, local.log_format, log[0])
-            # Before the store, so that nothing is created if a port is taken, and before the seeds are parsed, which takes
-            # a tenth of a second for the suffix list: the replicas import meanwhile.
+            # Before the store, so that nothing is created if a port is taken, and before the seeds are parsed: the replicas
+            # import meanwhile.
             supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log=log)
             await stack.enter_async_context(supervisor.prepared())
             seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
