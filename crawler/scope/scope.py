@@ -225,15 +225,15 @@ class RecentUrls:
     def __contains__(self, link: Entry) -> bool:
         if link.mode in ("moved", "again"):
             return False
-        url, marked = link.url, _marked(link)
-        return self._has(marked) or (marked is not url and self._has(url) and not link.label_key)
-
-    def _has(self, marked: str) -> bool:
-        return marked in self._young or marked in self._old
+        young, old, url, marked = self._young, self._old, link.url, _marked(link)
+        if marked in young or marked in old:
+            return True
+        return marked is not url and (url in young or url in old) and not link.label_key
 
     def has_offered(self, url: str) -> bool:
         """Whether a link to `url` that is queued only if its domain is known is in the set."""
-        return self._has(f"known {url}")
+        marked = f"known {url}"
+        return marked in self._young or marked in self._old
 
     def not_recent(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
         """Those of `links` whose URL is not in the set without a mark. Checked in one loop, because usually few remain."""
