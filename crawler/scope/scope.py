@@ -418,6 +418,10 @@ class LinkFilter:
 BEFORE_PAGES = 0.5
 """The priority of requisites: higher than that of seeds and what they link to, but it makes no domain urgent."""
 
+AFTER_PAGES = -1e6
+"""The priority of requisites that are tried again, or whose domain has backed off again and again: a broken image holds up
+no page."""
+
 MOST_NESTED = 5
 """How many requisites may lead from a page to one: a style sheet to another one and to a font, redirects, frames in
 frames."""

@@ -16,6 +16,7 @@ from crawler.hooks import HttpRequest, Intervened
 from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Link, Outcome, Page
 from crawler.parse.document import header_usage
 from crawler.scope.actions import is_login
+from crawler.scope.scope import AFTER_PAGES
 from crawler.scope.shapes import PUT_OFF, Recent, put_off
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
@@ -139,6 +140,8 @@ class UrlVisits:
             return LINKED
         if self.actions is not None and (entry.depth or entry.hops) and (action := self.actions(entry.target)):
             return UrlResult(Outcome.DENIED, action)
+        if entry.is_requisite and entry.priority > AFTER_PAGES and leased.backoff.failures > 1:
+            return None if self.permits.are_spent else LATER
         shapes = self.builder.shapes
         if not shapes.puts_off(entry.url, entry.domain):
             return None
@@ -152,7 +155,7 @@ class UrlVisits:
         self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
     ) -> None:
         """Settle `entry` as denied or dead, or postpone it: until the unreachable file in `known` is fetched again, or, if
-        its shape is put off, behind all other URLs of its domain. If the file was fetched, but cannot be applied to
+        its shape is put off, behind all other URLs of its domain, or, a requisite, behind its pages. If the file was fetched, but cannot be applied to
         `entry`, retry that later. A seed without a scheme whose host does not answer over https is queued with http."""
         is_of_tdm = result.reason == USAGE_UNREACHABLE
         if entry.chain == GUESSED and known is not None and known.record.reason in NO_HTTPS_FAILURES:
@@ -163,7 +166,8 @@ class UrlVisits:
             return
         if result is LATER:
             self.runtime.events.emit(UrlPostponed(result.reason))
-            entry = msgspec.structs.replace(entry, priority=put_off(entry.priority))
+            later = AFTER_PAGES if entry.is_requisite else put_off(entry.priority)
+            entry = msgspec.structs.replace(entry, priority=later)
             await self._commit(leased, postpone(entry, result.reason, self.runtime.server_clock.now_ms()))
         elif result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
             at_ms = known.record.tdm_retry_at_ms if is_of_tdm else known.record.retry_at_ms
@@ -297,7 +301,7 @@ class UrlVisits:
         page = msgspec.structs.replace(page, extras=extras) if extras else page
         if exchange is not None and purpose:
             page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
-        priority = entry.priority if entry.is_requisite else entry.priority - 1
+        priority = min(entry.priority, AFTER_PAGES) if entry.is_requisite else entry.priority - 1
         await self._commit(leased, retry(entry, result.reason, ready_ms, priority), page)
 
     async def _with_content(self, leased: LeasedDomain, entry: Entry, page: Page) -> Page:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from crawler.sinks.reader import read_rows, records_in
-from tests.site import TEXT, Reply, Site
+from tests.site import TEXT, Reply, Request, Site
 from tests.typed import Typed
 
 pytestmark = pytest.mark.e2e
@@ -132,6 +132,27 @@ def test_the_last_page_of_a_limit_has_its_requisites(tmp_path: Path, typed: Type
 def test_by_default_nothing_that_pages_embed_is_fetched(tmp_path: Path, typed: Typed) -> None:
     asked, _ = crawl(typed, CRAWLER_ARCHIVE__REQUISITES="false")
     assert sorted(asked) == [("site.test", path) for path in ("/", "/both.png", "/large.png", "/linked.png", "/second")]
+
+
+def test_broken_requisites_hold_up_no_pages(tmp_path: Path, typed: Typed) -> None:
+    """Each page embeds an image with which the server backs off. Two are asked for before all pages are."""
+    pages = [f"/page{number}" for number in range(6)]
+    links = "".join(f"<a href={page}>page</a>" for page in pages)
+
+    def respond(request: Request) -> Reply | str | None:
+        if request.path in ("/", *pages):
+            return f"<title>{request.path}</title>{links}<img src={request.path}.png>"
+        return Reply(status=503) if request.path.endswith(".png") else None
+
+    backoff = {f"CRAWLER_POLITENESS__{name}": "0.01" for name in ("BACKOFF_BASE", "BACKOFF_MAX")}
+    with Site(respond) as site:
+        environment = {"CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")), "CRAWLER_POLITENESS__DELAY": "0.01"}
+        environment |= {"CRAWLER_ARCHIVE__REQUISITES": "true", "CRAWLER_POLITENESS__TRIES": "2", **backoff}
+        assert typed("crawl", "http://site.test/", "--quiet", environment=environment).code == 0
+    last_page = max(site.asked.index(page) for page in pages)
+    before = [path for path in site.asked[:last_page] if path.endswith(".png")]
+    assert len(set(before)) == len(before) <= 2
+    assert {f"{page}.png" for page in pages} < set(site.asked)  # but all are
 
 
 def test_a_domain_that_is_forgotten_leaves_no_requisites(tmp_path: Path, typed: Typed) -> None:
