@@ -83,8 +83,13 @@ def parse(body: bytes, charset: str | None) -> Document:
     one is ignored."""
     if _may_have_copies(body) or _may_have_heavy_roots(body):
         encoding = _parse_whole(first_tags(body[:_PRESCANNED], _PRESCANNED_TAGS), charset).encoding or "UTF-8"
-        return parse_text(body.decode(codec_of(encoding), "replace").removeprefix("\ufeff"))
-    return _parse_whole(body, charset)
+        document = parse_text(body.decode(codec_of(encoding), "replace").removeprefix("\ufeff"))
+    else:
+        document = _parse_whole(body, charset)
+    # Browsers show what a shadow root contains, so it takes the place of its template. A DOM is written like this.
+    for template in document.select("template[shadowrootmode]") if b"shadowroot" in body else ():
+        template.replace_with(*(node for fragment in template.children for node in fragment.children))
+    return document
 
 
 def first_tags(body: bytes, count: int) -> bytes:
@@ -293,6 +298,6 @@ def _parse_whole(body: bytes, charset: str | None) -> Document:
     import turbohtml  # noqa: PLC0415
 
     try:
-        return turbohtml.parse(body, encoding=charset, positions=False)
+        return turbohtml.parse(body, encoding=charset, positions=False, allow_declarative_shadow_roots=False)
     except LookupError:
-        return turbohtml.parse(body, positions=False)
+        return turbohtml.parse(body, positions=False, allow_declarative_shadow_roots=False)

@@ -133,7 +133,7 @@ class UrlVisits:
 
     async def verdict(self, leased: LeasedDomain, entry: Entry) -> UrlResult | None:
         """What becomes of `entry` because of its URL: it does something, brings nothing new, or is a requisite that is
-        fetched as a page. None if it is requested. Raises RedisAway."""
+        fetched as a page, or later because its domain has backed off twice. None if it is requested. Raises RedisAway."""
         if entry.was_sent:
             return MAYBE_SENT
         if entry.is_requisite and await self.committer.is_seen(msgspec.structs.replace(entry, mode="new")):
@@ -155,8 +155,9 @@ class UrlVisits:
         self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
     ) -> None:
         """Settle `entry` as denied or dead, or postpone it: until the unreachable file in `known` is fetched again, or, if
-        its shape is put off, behind all other URLs of its domain, or, a requisite, behind its pages. If the file was fetched, but cannot be applied to
-        `entry`, retry that later. A seed without a scheme whose host does not answer over https is queued with http."""
+        its shape is put off, behind all other URLs of its domain; a requisite, behind its pages. If the file was fetched,
+        but cannot be applied to `entry`, retry that later. A seed without a scheme whose host does not answer over https is
+        queued with http."""
         is_of_tdm = result.reason == USAGE_UNREACHABLE
         if entry.chain == GUESSED and known is not None and known.record.reason in NO_HTTPS_FAILURES:
             plain = Entry("http" + entry.url.removeprefix("https"), entry.domain, entry.priority, tag=entry.tag)

@@ -37,6 +37,7 @@ POLICY = ExtractPolicy(requisites=True)
             "a.png b.png c.svg#x",
         ),
         ("<p style=\"background: url('a.png')\">", "a.png"),
+        ("<x-a><template shadowrootmode=open><link rel=stylesheet href=a.css><img src=b.png>", "a.css b.png"),
         ("<style>@import 'a.css'; p { background: url(b.png) }</style>", "a.css b.png"),
         (
             "<!-- <img src=no.png> --><noscript><img src=a.png></noscript><template><img src=b.png></template>",

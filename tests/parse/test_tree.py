@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawler.parse.tags import scan_tree
-from crawler.parse.tree import parse, parse_text, restored
+from crawler.parse.tree import parse, parse_text, restored, text_of
 from tests.fuzz.scaling import resident_growth
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +55,23 @@ def test_the_first_roots_keep_their_attributes() -> None:
     assert document.root is not None and body is not None
     assert (document.root.attr("lang"), body.attr("class"), document.to_text()) == ("en", "x", "text")
     assert [found.attr("href") for found in document.select("a")] == ["/x"]
+
+
+@pytest.mark.parametrize("body", ["", " " * 9_000 + "<br>" * 5_000])
+def test_what_a_shadow_root_shows_is_part_of_the_page(body: str) -> None:
+    inner = "<x-b><template shadowrootmode=closed><p>within</p><img src=i.png></template></x-b>"
+    page = f"<x-a><template shadowrootmode=open><h2>Title</h2>{inner}<slot></slot></template>light</x-a>{body}"
+    document = parse((page + "<template><i>no text</i></template>").encode(), "utf-8")
+    assert text_of(document).split()[:3] == ["Title", "within", "light"]
+    assert "no text" not in text_of(document)
+    assert [found.attr("src") for found in document.select("x-a > x-b > img")] == ["i.png"]
+
+
+def test_many_shadow_roots_take_little_time() -> None:
+    for page in ("<p><template shadowrootmode=open>" * 20_000, "<template shadowrootmode=open>" + "<p>x" * 100_000):
+        began = time.process_time()
+        parse(page.encode(), "utf-8")
+        assert time.process_time() - began < 4 * MOST_S
 
 
 def test_roots_that_are_no_tags_are_restored() -> None:
