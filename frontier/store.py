@@ -534,11 +534,16 @@ async def sound_replies(store: Store, calls: Sequence[Call]) -> list[Reply]:
 
 
 async def wrong_keys(store: Store, prefixes: Iterable[str]) -> list[str]:
-    """The keys of the shards and crawls of `prefixes` (`keys.types_of`) that have a wrong type. Raises RedisAway."""
+    """The keys of the shards and crawls of `prefixes` (`keys.types_of`) that have a wrong type, without those on nodes that
+    are away."""
     kinds = {key: kind for prefix in prefixes for key, kind in types_of(prefix).items()}
-    found = await ask(store, [command("TYPE", key) for key in kinds])
+    found: list[Reply | RedisAway] = []
+    await send_in_parts(store.send_each, batched([command("TYPE", key) for key in kinds], AT_ONCE), found.extend)
+    known = zip(kinds.items(), found, strict=True)
     return [
-        key for (key, kind), reply in zip(kinds.items(), found, strict=True) if reply not in (b"none", kind.encode())
+        key
+        for (key, kind), reply in known
+        if not isinstance(reply, RedisAway) and reply not in (b"none", kind.encode())
     ]
 
 
