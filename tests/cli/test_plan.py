@@ -16,13 +16,6 @@ from tests.typed import Typed
 BILLION = ("plan", "--pages", "1e9", "--days", "10", "--domains", "5M")
 
 
-def test_the_plan_has_each_figure_with_its_formula_and_the_limit(typed: Typed) -> None:
-    done = typed(*BILLION, "--urls", "10G", environment={"COLUMNS": "200"})
-    assert (done.code, done.err) == (0, "")
-    assert "1,160 pages/s  1G pages / (10 d x 86,400 s)" in done.out
-    assert "limited by memory of Redis" in done.out
-
-
 def test_the_json_has_the_figures_the_workload_and_the_constants(typed: Typed) -> None:
     found = json.loads(typed(*BILLION, "--delay", "2", "--json").out)
     figures = {one["name"]: one for one in found["figures"]}

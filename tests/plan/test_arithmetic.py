@@ -1,13 +1,11 @@
-"""The formulas, by examples computed by hand, and what holds for all workloads."""
+"""The formulas, by examples computed by hand."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from crawler.plan.arithmetic import (
     MOST_SHARDS,
@@ -148,60 +146,3 @@ def test_shards_are_enough_for_the_replicas() -> None:
     assert Estimate(WORK, EASY).shards == 1_024
     assert Estimate(replace(WORK, pages=WORK.pages * 2_000, urls=None), EASY).shards > 32 * 29
     assert Estimate(replace(WORK, shards=64), EASY).shards == 64
-
-
-COSTS = [one.name for one in fields(Constants)]
-
-WORKLOADS = st.builds(
-    Workload,
-    pages=st.floats(1e3, 1e11),
-    days=st.floats(0.01, 1_000),
-    domains=st.floats(1, 1e9),
-    page_bytes=st.floats(100, 1e7),
-    links_per_page=st.floats(0, 1_000),
-    linked_domains=st.floats(1, 100),
-    url_bytes=st.floats(1, 1_000),
-    delay_s=st.sampled_from([0.0, 0.5, 10.0]),
-    tls=st.floats(0, 1),
-    transfer=st.floats(0.05, 1),
-    archive=st.booleans(),
-)
-
-
-@given(
-    WORKLOADS,
-    st.sampled_from(["pages", "page_bytes", "links_per_page", "linked_domains", "url_bytes", "transfer"]),
-    st.floats(1, 100),
-)
-def test_more_or_larger_pages_never_take_less(work: Workload, name: str, factor: float) -> None:
-    """If only the queues of the larger workload are long enough to be packed, they may take less."""
-    large = replace(work, **{name: getattr(work, name) * factor})
-    before, after = Estimate(work, Constants()).usage, Estimate(large, Constants()).usage
-    packs = Estimate(large, Constants()).are_packed and not Estimate(work, Constants()).are_packed
-    for one in fields(before):
-        if not (packs and one.name == "redis_bytes"):
-            assert getattr(after, one.name) >= getattr(before, one.name) * 0.999999, one.name
-
-
-@given(WORKLOADS, st.floats(1.01, 100))
-def test_more_time_takes_fewer_cores_and_the_same_in_total(work: Workload, factor: float) -> None:
-    slow = replace(work, days=work.days * factor)
-    assert Estimate(slow, Constants()).cores < Estimate(work, Constants()).cores
-    assert Estimate(slow, Constants()).usage.cpu_s == pytest.approx(Estimate(work, Constants()).usage.cpu_s)
-
-
-@given(
-    WORKLOADS,
-    st.sampled_from(
-        [
-            name
-            for name in (one.name for one in fields(Constants))
-            if name.startswith(("cpu_", "redis_", "memory_", "disk_"))
-        ]
-    ),
-)
-def test_a_larger_constant_never_makes_a_crawl_cheaper(work: Workload, name: str) -> None:
-    larger = replace(Constants(), **{name: getattr(Constants(), name) * 2})
-    before, after = Estimate(work, Constants()).usage, Estimate(work, larger).usage
-    for one in fields(before):
-        assert getattr(after, one.name) >= getattr(before, one.name), one.name

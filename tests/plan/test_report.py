@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 
 from crawler.plan.arithmetic import Constants, Workload
 from crawler.plan.report import Machines, Plan, make_plan
-from tests.plan.test_arithmetic import EASY, WORK, WORKLOADS
+from tests.plan.test_arithmetic import EASY, WORK
 from tests.typed import Typed
 
 BILLION = Workload(pages=1e9, days=10, domains=5e6, urls=1e10)
@@ -38,18 +37,12 @@ def test_the_figures_of_a_small_plan() -> None:
     assert found["price"] == 48
 
 
-def test_ten_billion_urls_are_limited_by_the_memory_of_redis() -> None:
-    plan = make_plan(BILLION, Constants(), Machines())
-    assert (plan.limit.partition(":")[0], plan.is_possible) == ("memory of Redis", True)
-    machines = figures(plan)["machines"]
-    assert machines == pytest.approx(figures(plan)["Redis memory"] / 128e9, abs=1.1)
-
-
 @pytest.mark.parametrize(
     ("work", "largest", "limit", "is_possible"),
     [
         (replace(BILLION, domains=100), 0, "politeness: not possible in 10 d, these domains take", False),
         (BILLION, 1e6, "politeness: not possible in 10 d, the largest domain takes 13.9 d", False),
+        (BILLION, 0, "memory of Redis", True),
         (replace(BILLION, urls=1e9, page_bytes=240_000), 0, "CPU of the replicas", True),
         (replace(BILLION, urls=3e10, queued=0, delay_s=0, page_bytes=1, links_per_page=0, tls=0), 0, "memory of", True),
     ],
@@ -58,14 +51,6 @@ def test_the_limiting_factor_is_named(work: Workload, largest: float, limit: str
     plan = make_plan(work, Constants(), Machines(), largest)
     assert plan.limit.startswith(limit)
     assert plan.is_possible == is_possible
-
-
-@given(WORKLOADS)
-def test_every_figure_has_a_value_and_a_formula(work: Workload) -> None:
-    for line in make_plan(work, Constants(), Machines(price=1), largest=10).lines:
-        assert line.formula
-        assert line.value >= 0
-        assert re.match(r"[\d.,e+-]+", line.text), line
 
 
 def test_formulas_contain_the_numbers() -> None:
