@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import sys
 import time
@@ -11,7 +10,6 @@ import time
 import click
 import msgspec
 from rich import filesize
-from rich.status import Status
 
 from crawler.cli.main import INTERRUPTED
 from crawler.cli.options import CrawlAccess, as_json, command, on_a_crawl, titled
@@ -30,7 +28,7 @@ from frontier.reshard import Reshard, open_with_new_shards
 from frontier.store import RedisStore
 
 EVERY_S = 5.0
-"""Seconds between two lines of the progress where there is no terminal."""
+"""Seconds between two lines of the same step."""
 
 CONTINUING = "continuing"
 """The last step of the command, in which nothing is left to do for it."""
@@ -64,21 +62,13 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Progress:
-    """Shows how far the command is, on standard error: in one line of a terminal, or in lines."""
+    """Prints how far the command is on standard error, in lines."""
 
     def __init__(self) -> None:
-        self._console = Terminal(stderr=True)
-        self._status = Status("", console=self._console) if self._console.is_terminal else None
-        if self._status is not None:
-            self._status.start()
         self._began = time.monotonic()
         self._shown = ("", 0.0)
         self.step = ""
         self.keys = 0
-
-    def close(self) -> None:
-        if self._status is not None:
-            self._status.stop()
 
     @property
     def seconds(self) -> float:
@@ -89,12 +79,10 @@ class Progress:
         self.step = step
         if step == "copied":
             self.keys = max(self.keys, done)
-        text = _STEPS[step].format(done=done, total=total, percent=100 * done // max(1, total))
-        if self._status is not None:
-            self._status.update(text)
-        elif step != self._shown[0] or self.seconds >= self._shown[1] + EVERY_S:
+        if step != self._shown[0] or self.seconds >= self._shown[1] + EVERY_S:
             self._shown = step, self.seconds
-            self._console.tell(text)
+            percent = 100 * done // max(1, total)
+            Terminal(stderr=True).tell(_STEPS[step].format(done=done, total=total, percent=percent))
 
 
 def _number_of_shards(text: str) -> int:
@@ -129,24 +117,24 @@ def reshard(access: CrawlAccess, shards: int | None, cancel: bool, as_json: bool
     """
     if (shards is None) is not cancel:
         raise UserError("give either --shards N or --cancel")
-    with contextlib.closing(Progress()) as progress:
+    progress = Progress()
 
-        async def work(store: RedisStore, opened: Crawl) -> Result:
-            if shards is None:
-                return await _cancel(store, opened, progress)
-            return await _reshard(store, opened, shards, progress)
+    async def work(store: RedisStore, opened: Crawl) -> Result:
+        if shards is None:
+            return await _cancel(store, opened, progress)
+        return await _reshard(store, opened, shards, progress)
 
-        result, code = None, 0
-        try:
-            result = access.do(work, for_reshard=True)
-        except KeyboardInterrupt:
-            code = INTERRUPTED
-        except SystemExit as end:  # SIGTERM or SIGHUP
-            code = int(end.code or 0)
-        except (RedisAway, RedisMisused):
-            if progress.step and progress.step != CONTINUING:
-                Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step, "not completed"))
-            raise
+    result, code = None, 0
+    try:
+        result = access.do(work, for_reshard=True)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except SystemExit as end:  # SIGTERM or SIGHUP
+        code = int(end.code or 0)
+    except (RedisAway, RedisMisused):
+        if progress.step and progress.step != CONTINUING:
+            Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step, "not completed"))
+        raise
     if result is None:
         Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step, "interrupted"))
         sys.exit(code)

@@ -270,11 +270,6 @@ def test_notes_beside_exported_markdown_stay(crawl: Path, typed: Typed, tmp_path
     assert exported.exists()
 
 
-def test_an_export_to_markdown_has_a_file_for_each_page_with_text(crawl: Path, typed: Typed) -> None:
-    done = typed("export", str(crawl), "--format", "markdown")
-    assert done.out.splitlines() == ["3 files from 2 WARC files in export/"]
-
-
 def test_a_folder_that_cannot_be_written_is_told_of(crawl: Path, typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "export").write_text("")
     done = typed("export", str(crawl))
@@ -379,16 +374,6 @@ def test_a_crawl_that_writes_no_lines_lacks_none(crawl: Path, typed: Typed) -> N
     for lines in crawl.glob("*.pages.jsonl"):
         lines.unlink()
     assert typed("export", str(crawl), "--out", "out").code == 0
-
-
-def test_a_file_that_is_cut_and_has_a_record_that_cannot_be_read_is_told_of_twice(tmp_path: Path, typed: Typed) -> None:
-    head = b"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: https://site.test/\r\nContent-Type: text/plain\r\n"
-    record = gzip.compress(head + b"Content-Length: 2\r\n\r\nno\r\n\r\n")
-    (tmp_path / "a.warc.gz").write_bytes(record + record[:-9])
-    done = typed("export", "a.warc.gz")
-    assert done.code == 2
-    assert "not an HTTP message" in done.err
-    assert "cut off or damaged" in done.err
 
 
 def test_the_commands(crawl: Path, tmp_path: Path) -> None:
