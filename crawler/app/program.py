@@ -250,8 +250,8 @@ class Crawl:
     def export(self, name: str, target: Path | str) -> int:
         """Write the items of the data set `name` in the output folder to a file, and return their number. `target`: a path
         that ends in `.jsonl`, `.csv` or `.parquet`, also in an object store, such as `s3://bucket/products.parquet`. Items
-        are those of `items`. Those that are left out, because a field has another type than before, are written to
-        `NAME.rejected.jsonl` beside it, with a warning, and so is said if there are no items at all and the file has none.
+        are those of `items`. Those that the crawl has rejected are written to `NAME.rejected.jsonl` beside it, with a
+        warning, and so is said if there are no items at all and the file has none.
         Raises UserError for what cannot be written, and for a `name` that none of the items there has."""
         folder, place, file_name = self._settings.replica.out, *str(target).rpartition("/")[::2]
         if Path(file_name).suffix[1:] not in TABLE_FORMS:

@@ -202,10 +202,10 @@ def export(
 
     With `--format wacz`, all is in one new file, without open files. With `--text text`, its pages can be searched.
 
-    With `--items`, an item with a field of another type than the crawl has kept is left out and reported, and the exit
-    code is then 2. Open files are not read. With `--to`, items go to a table of PostgreSQL, one row per value of `--key`:
-    an item replaces the row there if its page was settled later, so a second run changes nothing. Missing tables and
-    columns are added; open files are read up to their last settled page. `--follow` continues as long as the crawl runs.
+    With `--items`, items that the crawl has rejected are reported, and the exit code is then 2. Open files are not read.
+    With `--to`, items go to a table of PostgreSQL, one row per value of `--key`: an item replaces the row there if its page
+    was settled later, so a second run changes nothing. Missing tables and columns are added; open files are read up to
+    their last settled page. `--follow` continues as long as the crawl runs.
 
     `--changes` reads the lines of pages of a crawl with `recrawl.rules`, those of open files included.
 
@@ -552,7 +552,7 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target)
         Terminal(stderr=True).tell(f"left out: {one.item.url}: {one.reason}")
     if done.refused_count:
         raise UserError(
-            f"{count_of(done.refused_count, 'item')} left out, because a field has another type than before: see "
+            f"{count_of(done.refused_count, 'item')} left out, because the crawl has rejected them: see "
             f"{data_sets.rejected_beside(done.file)}"
         )
 

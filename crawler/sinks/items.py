@@ -2,8 +2,8 @@
 what visits of known pages have found (`--changes`).
 
 The fields of a data set have types, which the crawl has kept in the file `CRAWL.types.json`, or those of their values:
-text if these have several, and then the others are written as JSON. An item that cannot be in the table is left out,
-reported, and written to `NAME.rejected.jsonl` with the reason. So are those that were rejected in the crawl.
+text if these have several, or a number that a column cannot have, and then the others are written as JSON. Items that the
+crawl has rejected are reported, and written to `NAME.rejected.jsonl` with the reason.
 
 Changes come from the lines of open files, too. A page that is gone is visited some times more: only the first of these
 visits is a change. Later ones are recognised by the time of the visit before, so about 100 bytes are remembered for
@@ -24,7 +24,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
-from crawler.scope.extract_rules import Kind, Kinds, Misfit, Schema, as_json
+from crawler.scope.extract_rules import LARGEST, Kind, Kinds, Schema, as_json
 from crawler.scope.next_visit import UNITS, duration_s
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import (
@@ -75,9 +75,9 @@ class Refused(NamedTuple):
 
 
 class ItemsExported(msgspec.Struct, frozen=True):
-    """The result of an export. `file`: where the items are; `refused`: the first items that were left out, and their number
-    in all; `rejected`: how many others the crawl has rejected; `left_open`: files that were not read because they are
-    open."""
+    """The result of an export. `file`: where the items are; `refused`: the first items that the crawl has rejected, and
+    their number in all; `rejected`: how many others, of which it has not kept the contents; `left_open`: files that were
+    not read because they are open."""
 
     file: Path
     items: int
@@ -203,7 +203,6 @@ def _export_items(
     files = [file for file in files if file not in left_open]
     begin = iso_time(since) if since else ""
     schema, rejected = Schema(known=kept_types(paths, name)), read_rejected(files, name, begin)
-    refused: list[Refused] = []
 
     def settled() -> Iterator[FoundItem]:
         return (item for item in read_items(files, name) if item.settled_at >= begin)
@@ -213,21 +212,13 @@ def _export_items(
     def wanted() -> Iterator[FoundItem]:
         return (item for number, item in enumerate(settled()) if latest is None or number in latest)
 
-    def counted() -> int:
-        """Add the types of the items that are wanted. Returns how many fit; others are refused."""
-        fitting = 0
-        for item in wanted():
-            if reason := schema.add(msgspec.json.decode(item.json)):
-                refused.append(Refused(item, reason))
-            else:
-                fitting += 1
-        return fitting
-
-    count = counted()
-    if latest is not None and refused:
-        latest = _latest(settled(), keys, schema)  # the latest of those that fit
-        count = counted()
-    if not count and not refused and not rejected.items:
+    count, inexact = 0, set[str]()
+    for item in wanted():
+        count += 1
+        inexact |= _learn(schema, msgspec.json.decode(item.json))
+    if target.suffix == ".parquet":
+        schema.learn({one: "text" for one in inexact if schema.kinds[one] == "float"})
+    if not count and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         there = set(_read(files, _names_in))
         if left_open or not may_be_empty or (there and name not in there):
@@ -235,23 +226,21 @@ def _export_items(
         log(logging.WARNING, "no_items", problem=without_items(paths, files, name, begin))
     if nowhere := [key for key in keys if key not in schema.kinds]:
         raise UserError(f"no item of {name!r} has a field {nowhere[0]!r}; there is {', '.join(schema.kinds)}")
-    left_out = {(item.url, item.json) for item, _ in refused}
-
-    def kept() -> Iterator[FoundItem]:
-        for item in wanted():
-            if (item.url, item.json) in left_out:
-                continue
-            if target.suffix == ".parquet" and (reason := schema.rounds(msgspec.json.decode(item.json))):
-                refused.append(Refused(item, reason))
-            else:
-                yield item
-
     added = {one: kind for one, kind in _ADDED.items() if one not in schema.kinds}
     schema.learn(added)
-    count = _write_table(target, kept(), schema, added)
-    refused = [*rejected.items, *refused]
-    _write_refused(rejected_beside(target), refused)
-    return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
+    count = _write_table(target, wanted(), schema, added)
+    _write_refused(rejected_beside(target), rejected.items)
+    return ItemsExported(target, count, tuple(rejected.items[:SHOWN]), len(rejected.items), rejected.others, left_open)
+
+
+def _learn(schema: Schema, fields: Mapping[str, Any]) -> set[str]:
+    """Add the types of `fields`: text for a whole number that is too large for a column. Returns the names of those with
+    whole numbers that a column with decimal numbers would round."""
+    numbers = {name: value for name, value in fields.items() if isinstance(value, int)}
+    large = {name for name, value in numbers.items() if abs(value) >= LARGEST}
+    schema.learn(dict.fromkeys(large, "text"))
+    schema.add({name: value for name, value in fields.items() if name not in large})
+    return {name for name, value in numbers.items() if int(float(value)) != value}
 
 
 def rejected_beside(target: Path) -> Path:
@@ -267,14 +256,12 @@ _ADDED: dict[str, Kind | None] = {"fetched_at": "time", "visit": "text"}
 """Fields of the page that all items have in a file, unless one of them has a field of that name."""
 
 
-def _latest(items: Iterable[FoundItem], keys: Sequence[str], schema: Schema | None = None) -> set[int]:
-    """The numbers of the items that were settled last of all with the same values of `keys`, or of those that fit
-    `schema`. An item that lacks one of the keys is the only one of its kind."""
+def _latest(items: Iterable[FoundItem], keys: Sequence[str]) -> set[int]:
+    """The numbers of the items that were settled last of all with the same values of `keys`. An item that lacks one of the
+    keys is the only one of its kind."""
     last: dict[bytes, tuple[str, int]] = {}
     for number, item in enumerate(items):
         fields = msgspec.json.decode(item.json)
-        if schema is not None and isinstance(schema.found_in(fields), Misfit):
-            continue
         values = [int(one) if isinstance(one, float) and one.is_integer() else one for one in map(fields.get, keys)]
         key = msgspec.json.encode(values if None not in values else number)
         if key not in last or item.settled_at >= last[key][0]:

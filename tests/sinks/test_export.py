@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from crawler.cli.main import app
 from crawler.cli.options import USES
 from crawler.errors import UserError
-from crawler.page import Item, Link, Outcome, Rendered
+from crawler.page import Item, Link, Outcome, RejectedItem, Rendered
 from crawler.sinks.archive import Archive
 from crawler.sinks.export import ExportSettings, Form, export, shared_work, warc_files
 from crawler.sinks.parquet import write_parquet
@@ -595,8 +595,11 @@ async def test_files_that_no_export_made_stay(typed: Typed, tmp_path: Path, name
 
 
 async def test_a_data_set_does_not_replace_what_another_has_rejected(typed: Typed, tmp_path: Path) -> None:
-    items = (Item("s", b'{"v":1}'), Item("s", b'{"v":"x"}'), Item("s.rejected", b'{"v":1}'))
-    await archived(tmp_path / "crawl", [page(exchange("a", HTML), items=items)])
+    items, rejected = (
+        (Item("s", b'{"v":1}'), Item("s.rejected", b'{"v":1}')),
+        RejectedItem("s", "v", "type", json=b'{"v":"x"}'),
+    )
+    await archived(tmp_path / "crawl", [page(exchange("a", HTML), items=items, rejected=(rejected,))])
     assert "s.rejected.jsonl" in typed("export", "crawl", "--items", "s").err
     rejected = (tmp_path / "export/s.rejected.jsonl").read_text()
     refused = typed("export", "crawl", "--items", "s.rejected")
