@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import cache
+from functools import lru_cache
 from html import unescape
 from typing import Literal
 from urllib.parse import quote_from_bytes
@@ -243,7 +243,7 @@ _REST = rb"(?:\s[^<>]*+)?+"
 _ALTERNATE = rb"<%blink\s(?=[^<>]*+>)([^<>]*\balternate\b[^<>]*+)" % _PREFIX
 
 
-@cache
+@lru_cache(maxsize=16)  # a site may have a new prefix in each of its sitemaps
 def _map_pieces(prefix: bytes) -> re.Pattern[bytes]:
     """The elements of a sitemap whose root has `prefix`. Those of extensions have another (`image:loc`)."""
     prefix = re.escape(prefix)

@@ -200,6 +200,10 @@ def _host(name: str) -> str:
 T = TypeVar("T")
 
 
+CHARACTERS_EACH = 300
+"""Of the URLs that are remembered, on average. A site may have URLs of 2,000 characters, and then fewer are remembered."""
+
+
 class RecentUrls:
     """A bounded set of links in two generations. When the young one is full, the old one is discarded.
 
@@ -216,6 +220,7 @@ class RecentUrls:
 
     def __init__(self, capacity: int) -> None:
         self._generation = max(1, capacity // 2)
+        self._characters = 0  # in the young set
         self._young: set[str] = set()
         self._old: set[str] = set()
 
@@ -242,16 +247,20 @@ class RecentUrls:
 
     def add(self, *links: Entry) -> None:
         for link in links:
-            self._young.add(_marked(link))
+            marked = _marked(link)
+            self._young.add(marked)
+            self._characters += len(marked)
             if link.mode == "new":
                 self._young.add(link.url)
-        if len(self._young) >= self._generation:
+        if len(self._young) >= self._generation or self._characters >= self._generation * CHARACTERS_EACH:
             self._old, self._young = self._young, set()
+            self._characters = 0
 
     def clear(self) -> None:
         """Remove all links, because Redis may have lost the last ones that were pushed."""
         self._young.clear()
         self._old.clear()
+        self._characters = 0
 
 
 def _marked(link: Entry) -> str:

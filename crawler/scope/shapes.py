@@ -49,6 +49,7 @@ _LATEST = (1 << _WINDOW) - 1
 _LEAST_JUDGED = 20
 _INDEXED = 10  # pages that may be indexed before noindex says anything: all of an intranet or a staging site may say it
 _USELESS = 0.8
+_MOST_USELESS = 1_000  # shapes of a domain that are remembered
 
 _PER_NARROW = 10  # pages that a shape adds to the wider one
 _UNREAD = 5  # pages of a shape before texts are compared
@@ -419,8 +420,9 @@ class Shapes:
                 if known is None:
                     self._useless.put(domain, known := set())
                     self._has_useless = True
-                new = max(new, shape.pages) if name not in known else new
-                known.add(name)
+                if name not in known and len(known) < _MOST_USELESS:
+                    new = max(new, shape.pages)
+                    known.add(name)
             elif known and name in known:
                 known.remove(name)
         if not known or not (found := next((name for name in names if name in known), "")):

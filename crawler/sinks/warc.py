@@ -38,6 +38,7 @@ CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-for
 REVISIT_PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
 NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 REVISIT_MIN_BYTES = 1024  # below, a revisit record is hardly smaller than the response record
+LONGEST_REMEMBERED = 512  # characters of the URL of a body that is remembered; a site may have URLs of 2,000
 
 _PLAIN_LENGTH = re.compile(rb"content-length:[ \t]*[0-9]+[ \t]*\r?\n")
 _LENGTH = re.compile(rb"[0-9]+")
@@ -264,7 +265,8 @@ class WarcRecords:
     def _recall(self, exchange: Exchange, digest: str, response_id: str, page_url: str) -> Original | None:
         """The record that already has the body of `exchange`. If there is none, its own record will be remembered."""
         is_keyed = "#" in exchange.url  # a revisit record could not name it
-        if len(exchange.body) < REVISIT_MIN_BYTES or exchange.truncated or is_keyed or not self._settings.revisits:
+        is_odd = exchange.truncated or is_keyed or len(exchange.url) > LONGEST_REMEMBERED
+        if len(exchange.body) < REVISIT_MIN_BYTES or is_odd or not self._settings.revisits:
             return None
         original = self._originals.pop(digest, None)
         if original is not None:

@@ -292,10 +292,15 @@ class SharedCache:
             return
         _, before = self._kept.pop(key, (0.0, None))
         self._kept[key] = self._now() + for_s, exchange
-        self._size += len(exchange.body) - (len(before.body) if before else 0)
+        self._size += _held_bytes(exchange) - (_held_bytes(before) if before else 0)
         while self._size > self._most:
             _, (_, oldest) = self._kept.popitem(last=False)
-            self._size -= len(oldest.body)
+            self._size -= _held_bytes(oldest)
+
+
+def _held_bytes(exchange: Exchange) -> int:
+    """The memory of a response, about: its fields are kept as they came, and parsed."""
+    return len(exchange.body) + 3 * len(exchange.request_head + exchange.response_head) + 1_000
 
 
 def fresh_for_s(exchange: Exchange) -> float:
