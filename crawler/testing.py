@@ -21,12 +21,13 @@ from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import extra_folders, load
 from crawler.handlers.requests import FILES, KnownAnswers
 from crawler.handlers.router import Context, Router, app_settings, check_reason
-from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.handlers.runner import HandlerRunner
 from crawler.handlers.values import SharedValues
 from crawler.hooks import Handled
 from crawler.page import DEAD_REASONS, Exchange, Extra, Link, LinkKind, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, robots_tags
 from crawler.parse.html import ExtractPolicy
+from crawler.settings.tables import HandlersTable
 from frontier.entries import label_of, payload_of, request_of, tag_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize, with_key
@@ -77,6 +78,8 @@ def page(
         label, payload, reason = label or saved.label, payload or saved.payload or None, saved.reason
     else:
         check_reason(f"{reason=}", reason, DEAD_REASONS | REFUSALS | set(FailureKind))
+        if reason and (status != 200 or "http_" in reason):
+            raise UserError("give the status of a response, such as 404, or the reason why there is none")
     if not (reason or 200 <= status <= 999):
         raise UserError(f"status={status}: write one from 200 to 999")
     try:
@@ -160,7 +163,7 @@ def run_handler(
         context.state.update(state)
         known = [(answer.url, _answer(answer)) for answer in answers]
         visit = KnownAnswers([*known, *((extra.exchange.url, extra.exchange) for extra in page.extras)])
-        return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page, visit)
+        return await HandlerRunner(router, HandlersTable(timeout=math.inf), context).handle(page, visit)
 
     with ThreadPoolExecutor(1) as thread, TemporaryDirectory() as folder:  # a loop may run in this thread
         handled = thread.submit(asyncio.run, call(folder)).result()

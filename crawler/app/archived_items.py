@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from crawler.handlers.requests import KnownAnswers
 from crawler.handlers.router import Context, Router, app_settings, load_router
-from crawler.handlers.runner import HandlerRunner, Lifecycle, RunnerSettings
+from crawler.handlers.runner import HandlerRunner, Lifecycle
 from crawler.page import Page
 from crawler.parse.extraction import ExtractionJob
 from crawler.settings.load import Settings
@@ -63,8 +63,7 @@ class ItemFinder:
                 return page
 
             runner.run(lifecycle.start())
-            limits = RunnerSettings(self._handlers.concurrency, self._handlers.timeout)
-            handlers = HandlerRunner(router, limits, context) if router else None
+            handlers = HandlerRunner(router, self._handlers, context) if router else None
             try:
                 yield found
             finally:

@@ -30,7 +30,7 @@ from crawler.fetch.client import Fetcher, HttpClient
 from crawler.fetch.request_rules import Origin, RequestRules
 from crawler.handlers.requests import FILES
 from crawler.handlers.router import Context, Router, app_settings, load_router
-from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.handlers.runner import HandlerRunner
 from crawler.handlers.values import SharedValues, in_redis
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.logs import log
@@ -280,9 +280,8 @@ class Engine:
         deps.context.files.max_decoded = settings.limits.max_decoded
         deps.context.store = SharedValues(in_redis(deps.store, deps.crawl.keys.values, runtime.retry))
         if deps.router is not None:
-            limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
-            handlers = HandlerRunner(deps.router, limits, deps.context)
-            self._fetch.functions = handlers.middlewares if handlers.middlewares.sees_requests else None
+            handlers = HandlerRunner(deps.router, settings.handlers, deps.context)
+            self._fetch.functions = handlers if handlers.sees_requests else None
         self.extra = ExtraRequests(runtime, held, turns, fetch, throttle, limiter, robots, foreign, self._reservations)
         self._handling = PageHandling(
             builder, types, content, self._offload, handlers, turns.while_waiting, runtime, self.extra.begin_visit

@@ -19,7 +19,7 @@ import logging
 import re
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -45,8 +45,9 @@ from crawler.handlers.router import OK, Context, Handler, Hook, Router, name_of
 from crawler.handlers.values import SharedValues
 from crawler.hooks import NOTHING, Handled, Visit
 from crawler.logs import log
-from crawler.page import Item, Outcome, Page
+from crawler.page import Outcome, Page
 from crawler.parse.turns import FairTurns
+from crawler.settings.tables import HandlersTable
 
 MOST_THREADS = 200
 """Threads of handlers, those that were given up included. One that waits for something takes some 100 kB."""
@@ -63,34 +64,15 @@ LONGEST_ERROR = 500
 """Characters of an error that are kept."""
 
 
-class RunnerSettings(msgspec.Struct, frozen=True):
-    """`concurrency`: the most calls at the same time. `timeout_s`: seconds after which a call has failed."""
+class HandlerRunner(Middlewares):
+    """Calls the handlers of one replica, and its functions for items, with the `context` that they share."""
 
-    concurrency: int = 16
-    timeout_s: float = 30.0
-
-
-class HandlerRunner:
-    """Calls the handlers of one replica, with the `context` that they share."""
-
-    def __init__(self, router: Router, settings: RunnerSettings, context: Context | None = None) -> None:
-        self._router = router
-        self._context = context or Context()
-        self._timeout_s = settings.timeout_s
+    def __init__(self, router: Router, settings: HandlersTable, context: Context | None = None) -> None:
+        super().__init__(router, context or Context(), settings.timeout)
         self._slots = FairTurns([None] * settings.concurrency)
         self._trees = FairTurns([None], rest=1.0)
-        self._running: set[asyncio.Future[None]] = set()
+        self._running: set[asyncio.Future[Any]] = set()
         self._told = set[str]()  # labels of which the log says that they have no handler
-        self.middlewares = Middlewares(router, self._context, settings.timeout_s)
-
-    @property
-    def changes_items(self) -> bool:
-        """Whether there are functions for items."""
-        return self.middlewares.changes_items
-
-    async def changed(self, items: Sequence[Item]) -> Handled:
-        """Return what becomes of `items`, or how a function for items failed."""
-        return await self.middlewares.changed(items)
 
     def wants(self, page: Page) -> bool:
         """Return whether a handler handles `page`."""
@@ -127,14 +109,17 @@ class HandlerRunner:
             slot.callback(end)
             if visit is not None:
                 visit.ends_in(self._timeout_s)
-            call = begin(_prepared(function), (parsed, handle), slot.close)
+            call = begin(function, (parsed, handle), slot.close)
             self._running.add(call)
             call.add_done_callback(self._ended)
             if is_large:
                 await asyncio.sleep(0)  # what it does at once belongs to the turn
         name = name_of(function)
         try:
-            await finished(call, self._timeout_s, handle.store)
+            returned = await finished(call, self._timeout_s, handle.store)
+            if returned is not None:
+                problem = f"returned {type(returned).__name__}: put items into a data set with crawl.push(NAME, ITEM)"
+                raise TypeError(problem)
         except TookTooLong as error:
             if not inspect.iscoroutinefunction(function) and _threads() < MOST_THREADS:
                 slot.close()
@@ -147,7 +132,7 @@ class HandlerRunner:
         result = handle.result(name)
         return msgspec.structs.replace(result, base=await _base(parsed)) if result.added else result
 
-    def _ended(self, call: asyncio.Future[None]) -> None:
+    def _ended(self, call: asyncio.Future[Any]) -> None:
         self._running.discard(call)
         if not call.cancelled():
             call.exception()  # so that nobody reports one that came too late
@@ -170,27 +155,6 @@ def _parse(page: ParsedPage) -> None:
     """Parse the tree of `page`. If that raises, it does again in the handler."""
     with contextlib.suppress(Exception):
         _ = page.document
-
-
-def _prepared(function: Handler) -> Handler:
-    """`function`, which must return nothing."""
-    if not inspect.iscoroutinefunction(function):
-
-        def plain(page: ParsedPage, handle: Handle) -> Any:
-            returned: Any = function(page, handle)
-            return returned if inspect.isawaitable(returned) else _check_nothing(returned)
-
-        return plain
-
-    async def whole(page: ParsedPage, handle: Handle) -> None:
-        _check_nothing(await function(page, handle))
-
-    return whole
-
-
-def _check_nothing(returned: object) -> None:
-    if returned is not None:
-        raise TypeError(f"returned {type(returned).__name__}: put items into a data set with crawl.push(NAME, ITEM)")
 
 
 def _hint(error: str) -> str:
@@ -220,48 +184,43 @@ THREAD = "handler"
 """The name of the threads of plain functions."""
 
 
-def begin(function: Callable[..., Any], arguments: tuple[Any, ...], over: Callable[[], None]) -> asyncio.Future[None]:
+def begin(function: Callable[..., Any], arguments: tuple[Any, ...], over: Callable[[], None]) -> asyncio.Future[Any]:
     """Call `function`. The future ends with the call, or if it is cancelled. `over` is called when the function has
     really ended, which for a thread may be later."""
     if inspect.iscoroutinefunction(function):
-        call: asyncio.Future[None] = asyncio.ensure_future(until_given_up(function(*arguments)))
+        call = asyncio.ensure_future(until_given_up(function(*arguments)))
         call.add_done_callback(lambda _: over())
         return call
     return _in_thread(lambda: function(*arguments), over)
 
 
-def _in_thread(call: Callable[[], Any], over: Callable[[], None]) -> asyncio.Future[None]:
+def _in_thread(call: Callable[[], Any], over: Callable[[], None]) -> asyncio.Future[Any]:
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
+    ended: asyncio.Future[Any] = loop.create_future()
 
-    def finish(error: BaseException | None) -> None:
+    def finish(returned: object, error: BaseException | None) -> None:
         over()
         if ended.done():
             return
         if error is None:
-            ended.set_result(None)
+            ended.set_result(returned)
         else:
             ended.set_exception(ordinary(error))
 
     def run() -> None:
-        failure: BaseException | None = None
+        returned, failure = None, None
         try:
             if inspect.isawaitable(returned := call()):
-                _drop(returned)
+                if inspect.iscoroutine(returned):
+                    returned.close()  # without a warning that nobody has awaited it
                 raise TypeError("returned something to await: declare it with `async def`")
         except BaseException as error:  # a user's function may raise anything
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(finish, failure)
+            loop.call_soon_threadsafe(finish, returned, failure)
 
     Thread(target=run, name=THREAD, daemon=True).start()
     return ended
-
-
-def _drop(returned: object) -> None:
-    """Drop a coroutine that will not be awaited, without a warning about it."""
-    if inspect.iscoroutine(returned):
-        returned.close()
 
 
 class Lifecycle:

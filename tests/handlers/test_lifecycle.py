@@ -10,7 +10,8 @@ import pytest
 
 from crawler import Context, Handle, ParsedPage, Router, UserError
 from crawler.handlers.router import app_settings
-from crawler.handlers.runner import HandlerRunner, Lifecycle, RunnerSettings
+from crawler.handlers.runner import HandlerRunner, Lifecycle
+from crawler.settings.tables import HandlersTable
 from tests.sinks.values import exchange, page
 
 
@@ -42,7 +43,7 @@ async def test_handlers_get_what_was_opened_and_it_is_closed_in_the_end() -> Non
     context = Context(app_settings(router, {"database": "shop"}), "crawl", "replica")
     lifecycle = Lifecycle(router, context, 5.0)
     await lifecycle.start()
-    handled = await HandlerRunner(router, RunnerSettings(), context).handle(page(exchange("x", b"")))
+    handled = await HandlerRunner(router, HandlersTable(), context).handle(page(exchange("x", b"")))
     assert handled.items[0].fields == {"pool": "pool of shop", "limit": 3}
     await lifecycle.stop()
     await lifecycle.stop()

@@ -18,12 +18,13 @@ import pytest
 from crawler import Handle, ParsedPage, Router
 from crawler.errors import UserError
 from crawler.handlers.middlewares import give_up, until_given_up
-from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.handlers.runner import HandlerRunner
 from crawler.page import Page
+from crawler.settings.tables import HandlersTable
 from tests.sinks.values import exchange, page
 
-QUICK = RunnerSettings(concurrency=2, timeout_s=0.05)
-PATIENT = RunnerSettings(concurrency=2, timeout_s=60.0)
+QUICK = HandlersTable(concurrency=2, timeout=0.05)
+PATIENT = HandlersTable(concurrency=2, timeout=60.0)
 
 
 def a_page(name: str) -> Page:

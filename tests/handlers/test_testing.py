@@ -202,6 +202,12 @@ def test_a_reason_that_no_answer_has_is_refused(reason: str) -> None:
         page(URL, reason=reason)
 
 
+@pytest.mark.parametrize(("reason", "status"), [("http_404", 200), ("given_up_http_503", 200), ("timeout", 404)])
+def test_a_page_has_a_response_or_a_reason_why_there_is_none(reason: str, status: int) -> None:
+    with pytest.raises(UserError, match="give the status of a response, such as 404, or the reason"):
+        page(URL, reason=reason, status=status)
+
+
 FEED = "<rss><channel><item><link>http://shop.test/1</link></item></channel></rss>"
 
 

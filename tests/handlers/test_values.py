@@ -14,9 +14,10 @@ from crawler import Context, Handle, OutgoingRequest, ParsedPage, Router, Shared
 from crawler.events import Events
 from crawler.handlers import values
 from crawler.handlers.middlewares import Middlewares
-from crawler.handlers.runner import HandlerRunner, Lifecycle, RunnerSettings
+from crawler.handlers.runner import HandlerRunner, Lifecycle
 from crawler.handlers.values import in_redis
 from crawler.redis_retry import RedisRetry
+from crawler.settings.tables import HandlersTable
 from crawler.testing import page, run_handler
 from frontier.clock import SystemClock
 from frontier.crawls import crawl_clock, create_crawl, open_crawl
@@ -117,7 +118,7 @@ async def test_a_handler_waits_for_redis_beyond_its_own_time(tmp_path: Path) -> 
     with ValkeyProcess(tmp_path, persistent=True) as server:
         store, context = await connect(server.url), Context()
         context.store = SharedValues(in_redis(store, KEY, retry()))
-        runner = HandlerRunner(router, RunnerSettings(timeout_s=0.3), context)
+        runner = HandlerRunner(router, HandlersTable(timeout=0.3), context)
         await context.store.set("n", 6)
         server.kill()
         handling = asyncio.ensure_future(runner.handle(page("https://shop.test/")))
@@ -174,7 +175,7 @@ async def test_a_page_without_the_store_sends_nothing(store: RedisStore) -> None
 
     counting, context = CountingStore(store), Context()
     context.store = SharedValues(in_redis(counting, KEY, retry()))
-    await HandlerRunner(router, RunnerSettings(), context).handle(page("https://shop.test/"))
+    await HandlerRunner(router, HandlersTable(), context).handle(page("https://shop.test/"))
     assert not counting.calls
 
 
