@@ -58,7 +58,7 @@ def test_every_reason_of_a_url_is_described() -> None:
 
 
 def test_every_reason_of_a_dropped_link_is_described() -> None:
-    ours = {"copy", "forgotten", "unread", NOFOLLOW, urls.EXCESS, ASKED, FAILED, TOO_LONG, DEFECT.reason}
+    ours = {"forgotten", "unread", NOFOLLOW, urls.EXCESS, ASKED, FAILED, TOO_LONG, DEFECT.reason}
     pure = {*get_args(urls.Reason), *scope.REASONS, *scope.TRAP_REASONS}
     script = (ROOT / "frontier" / "lua" / "push.lua").read_text()
     pushed = set(re.findall(r"'drop:(\w+)'", script))

@@ -332,7 +332,8 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
 def _why_last(priority: float, url: Url) -> str:
     if priority <= PUT_OFF:
         shape = shapes_of(url.href)[0]
-        return f"most pages like {shape} bring nothing new (noindex, copies or near duplicates)"
+        useless = f"most pages like {shape} bring nothing new (noindex, copies or near duplicates)"
+        return f"{useless}, or it was found on a page whose body is that of another one"
     return "it looks as if it does something, or shows another view of a page"
 
 

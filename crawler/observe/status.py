@@ -489,13 +489,18 @@ def _first_sets(texts: list[str]) -> str:
 
 def put_off_in_words(shapes: Mapping[str, int]) -> str:
     """Return which shapes of URLs bring nothing new, those with most URLs put off first."""
-    pages = {name.removeprefix("pages:"): number for name, number in shapes.items() if name.startswith("pages:")}
-    denied = {name: shapes.get(f"denied:{name}", 0) for name in pages}
+    counts = {name: Counter[str]() for _, _, name in (key.partition(":") for key in shapes)}
+    for key, number in shapes.items():
+        word, _, name = key.partition(":")
+        counts[name][word] = number
     words = []
-    for name in sorted(pages, key=lambda name: (-denied[name], -pages[name], name))[:MOST_SHAPES]:
-        share, number = shapes.get(f"useless:{name}", 0) / pages[name], count_of(pages[name], "page")
-        words.append(f"{name}: {denied[name]:,} not fetched, after {number}, {share:.0%} with nothing new")
-    more = len(pages) - MOST_SHAPES
+    for name in sorted(counts, key=lambda name: (-counts[name]["denied"], -counts[name]["pages"], name))[:MOST_SHAPES]:
+        count = counts[name]
+        words.append(f"{name}: {count['denied']:,} not fetched")
+        if count["pages"]:
+            share = count["useless"] / count["pages"]
+            words[-1] += f", after {count_of(count['pages'], 'page')}, {share:.0%} with nothing new"
+    more = len(counts) - MOST_SHAPES
     return "; ".join(words) + (f"; and {count_of(more, 'more shape')}" if more > 0 else "")
 
 

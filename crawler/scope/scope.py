@@ -391,7 +391,7 @@ class LinkFilter:
                 if hints:
                     score += hints.get(href, 0.0)
                 if not is_keyed and self._shapes.puts_off(href, url.domain):
-                    score = put_off(score)
+                    score = put_off(score, href)
                 elif self._comes_last and "?" in href and self._comes_last(href.partition("?")[2]):
                     score += LAST
                 pushed: PushMode = "known" if may_be_seeds else mode

@@ -18,10 +18,15 @@ anything:
 A new title is new content, so texts are compared only for pages without one, and only of some pages of a shape. That keeps
 the cost of an ordinary page at some microseconds.
 
-URLs of a useless shape are put off: they come after all others. When nothing else is left of their domain, those nearest
-to a seed are fetched, up to a share of its pages, and more after each that has new text, such as the day of an event in a
-calendar of empty days. The others are denied. All of this is forgotten when a domain moves to another replica, which then
-needs 30 pages of each shape again.
+Copies at URLs without a query, such as dead links and empty folders, say nothing of the wider shape: what else is beside
+them may be the articles of the site. URLs of a known shape are only judged by a wider one if none of its pages was new.
+
+URLs of a useless shape are put off: they come after all others. So do the links of copies, because a relative menu on a
+server that answers every path leads to ever more of them, but one of a manual to the chapters of another version. When
+nothing else is left of their domain, some at random and then those nearest to a seed are fetched, up to a share of its
+pages, and more after each that has new text, such as the day of an event in a calendar of empty days. Links of copies are
+all fetched once others of their shape were new. The rest are denied. All of this is forgotten when a domain moves to
+another replica, which then needs 30 pages of each shape again.
 """
 
 from __future__ import annotations
@@ -77,6 +82,8 @@ _SAVED = 50  # most that a domain may have left after that
 PUT_OFF = -0.95 * MOST_PRIORITY
 """The highest priority of URLs that are put off."""
 
+_DRAWN = 32  # one in so many of them comes before all others, wherever it was found; the first ones are in no share
+
 LAST = -0.9 * MOST_PRIORITY
 """Added to the priority of URLs that come last although nothing is known of their shape."""
 
@@ -85,6 +92,9 @@ NAMED = 20
 
 OTHER = "other"
 """The name of all others."""
+
+COPIES = "links of copies"
+"""As what those count whose own shape is not known to be useless."""
 
 _ANY_NAMES = "?*"
 _NUMBERS = re.compile(r"\d+")
@@ -196,6 +206,11 @@ class _Shape:
         return self.latest & _BAD == _BAD or self.pages % (_SUSPECT if self.latest else _SAMPLED) == 0
 
     @property
+    def is_good(self) -> bool:
+        """Whether some of the latest pages were judged, and one of them brought something."""
+        return self.judged > 0 and not self.is_all_useless
+
+    @property
     def is_known(self) -> bool:
         """Whether enough pages were seen to say whether they are new."""
         return self.pages > _UNREAD or self.judged > 0
@@ -296,9 +311,17 @@ class _Texts:
             self.pieces.setdefault(hash(_numberless(plain)), 0)
 
 
-def put_off(priority: float) -> float:
-    """The priority of a URL that is put off, and had this one. Those that came first still do."""
-    return max(-MOST_PRIORITY, PUT_OFF + min(0.0, priority))
+def put_off(priority: float, url: str) -> float:
+    """The priority of `url` that is put off, and had this one. Apart from some that are drawn, those that came first still
+    do."""
+    if priority <= PUT_OFF:
+        return priority
+    draw = xxh3_64_intdigest(url.encode()) / 2**64 * _DRAWN
+    return max(-MOST_PRIORITY, PUT_OFF + (min(0.0, priority) if draw >= 1 else -draw))
+
+
+def _is_drawn(priority: float) -> bool:
+    return PUT_OFF - 1 < priority < PUT_OFF
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -324,8 +347,9 @@ class Shapes:
         self._shape = lru_cache(20_000)(lambda name: _Shape())
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
-        # Pages of a domain, those that were put off, less those that they have earned, and pages that may be indexed.
-        self._counts = lru_cache(8_192)(lambda domain: [0, 0, 0])
+        # Pages of a domain, those that were put off, less those that they have earned, pages that may be indexed, and the
+        # first ones that were drawn.
+        self._counts = lru_cache(8_192)(lambda domain: [0, 0, 0, 0])
         self._texts = Recent[str, _Texts](256)  # by shape, with any names of parameters
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._has_useless = False  # asked for each link
@@ -345,7 +369,7 @@ class Shapes:
         if narrow in useless:
             return self._name(narrow)
         known = self._shape(narrow)
-        if wide in useless and known.pages < LEARNT_FROM:
+        if wide in useless and not known.is_good:
             return self._name(wide)
         path, mark, names = narrow.partition("?")
         if not mark or (whole := path + _ANY_NAMES) not in useless:
@@ -353,12 +377,20 @@ class Shapes:
         is_put_off = known.is_all_useless if known.pages else "&" in names
         return self._name(whole) if is_put_off else ""
 
-    def may_fetch(self, domain: str) -> bool:
-        """Whether one more URL that was put off may be fetched from `domain`."""
-        return self._left(self._counts(domain)) > 0
+    def is_good(self, url: str) -> bool:
+        """Whether pages like `url` brought something."""
+        if self._share >= 1:
+            return True
+        narrow, wide = map(self._shape, shapes_of(url))
+        return (narrow if narrow.pages else wide).is_good
+
+    def may_fetch(self, domain: str, priority: float) -> bool:
+        """Whether a URL of `domain` that was put off, and has this priority, may be fetched."""
+        counts = self._counts(domain)
+        return self._left(counts) > 0 or (_is_drawn(priority) and counts[3] < LEAST)
 
     def _left(self, counts: Sequence[int]) -> float:
-        pages, put_off, _ = counts
+        pages, put_off, *_ = counts
         return max(LEAST, self._share * pages) - put_off
 
     def note(
@@ -372,13 +404,13 @@ class Shapes:
     ) -> Noted:
         """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding; None if
         its text says nothing, because it has no links and so leads to no more of its like. `new_links`: URLs that the
-        page leads to and that are not known; read only if it says noindex."""
+        page leads to and that are not known; read only if it may bring nothing."""
         domain, page, origin = entry.domain, hash(entry.url), origin_of(entry.url)
         is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), origin, page)
         if self._share >= 1:
             return Noted(is_copy) if is_copy else NOTHING
         counts = self._counts(domain)
-        counts[entry.priority <= PUT_OFF] += 1
+        counts[3 if _is_drawn(entry.priority) and counts[3] < LEAST else entry.priority <= PUT_OFF] += 1
         counts[2] += not noindex
         names: tuple[str, ...] = shapes_of(entry.url)
         path, mark, _ = names[0].partition("?")
@@ -391,7 +423,9 @@ class Shapes:
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
         is_new = True
-        if is_copy or (noindex and counts[2] >= _INDEXED):
+        if is_copy:
+            useless = None if next(iter(new_links), None) else True
+        elif noindex and counts[2] >= _INDEXED:
             useless = True
         elif is_repeated:
             useless = None
@@ -401,9 +435,13 @@ class Shapes:
         is_near = useless is True
         if is_near and not is_copy and self._leads_on(names[0], noindex, new_links):
             useless, is_new = False, True
+        if useless is None and not (mark or is_copy):
+            useless = (
+                False if is_new and entry.priority <= PUT_OFF else None
+            )  # the translation of a page of another shape
         if useless is False and is_new and entry.priority <= PUT_OFF:
             counts[1] -= max(0, min(_EARNED, math.ceil(_SAVED - self._left(counts))))
-        for shape in shapes if adds_to_wide else (narrow,):
+        for shape in shapes if adds_to_wide and (mark or not is_copy) else (narrow,):
             shape.pages += 1
             shape.indexed = (shape.indexed << 1 | (not noindex)) & _LATEST
             if useless is not None:

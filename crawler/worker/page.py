@@ -34,7 +34,7 @@ from crawler.parse.text import ContentJob, ContentWanted, is_light
 from crawler.scope.extract_rules import ExtractRule, declared
 from crawler.scope.next_visit import RecrawlRule
 from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
-from crawler.scope.shapes import Shapes
+from crawler.scope.shapes import PUT_OFF, Shapes
 from crawler.worker.items import ItemTypes, extract_items, with_items
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.rendering import RenderTurn, united
@@ -310,9 +310,9 @@ class PageBuilder:
     def _compared(
         self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument, sent: str
     ) -> tuple[Page, ParsedDocument]:
-        """Compare a page with others of its site. If its body is that of another one, its relative links lead to more of
-        the same, so only its frames are followed. `sent`: the header fields with links, which count as part of the body.
-        Returns `page`, and the part of `reading` with the links to follow."""
+        """Compare a page with others of its site. If its body is that of another one, its relative links may lead to more
+        of the same, so all but its frames are put off. `sent`: the header fields with links, which count as part of the
+        body. Returns `page`, and `reading` with the links to follow."""
         found = reading.found
 
         shown = page.shown or exchange
@@ -326,12 +326,8 @@ class PageBuilder:
         if noted.shape:
             page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))
         if noted.is_copy and found.links:
-            kept = [
-                (link, url) for link, url in zip(found.links, found.urls, strict=True) if link.kind not in _OF_COPIES
-            ]
-            self.report_dropped({"copy": len(found.links) - len(kept)})
-            links, urls = tuple(link for link, _ in kept), tuple(url for _, url in kept)
-            reading = reading._replace(found=msgspec.structs.replace(found, links=links, urls=urls))
+            links = zip(found.links, found.urls, strict=True)
+            reading = reading._replace(hints={url.href: PUT_OFF for link, url in links if link.kind in _OF_COPIES})
         return page, reading
 
     def _embedded(self, entry: Entry, found: Extracted, target: Url | None = None) -> list[Entry]:
@@ -518,7 +514,7 @@ def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
 
 
 _OF_COPIES = frozenset({LinkKind.ANCHOR, LinkKind.LINK})
-"""Links that are not followed from a page with the body of another one. Its frames are parts of the page."""
+"""Links that are put off from a page with the body of another one. Its frames are parts of the page."""
 
 COMPARED_BYTES = 65_536
 """Bytes of a decoded body that are compared with those of other pages."""

@@ -17,7 +17,7 @@ from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Link
 from crawler.parse.document import header_usage
 from crawler.scope.actions import is_login
 from crawler.scope.scope import AFTER_PAGES
-from crawler.scope.shapes import PUT_OFF, Recent, put_off
+from crawler.scope.shapes import COPIES, PUT_OFF, Recent, put_off
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
@@ -143,13 +143,14 @@ class UrlVisits:
         if entry.is_requisite and entry.priority > AFTER_PAGES and leased.backoff.failures > 1:
             return None if self.permits.are_spent else LATER
         shapes = self.builder.shapes
-        if not shapes.puts_off(entry.url, entry.domain):
+        is_put_off = entry.priority <= PUT_OFF and not shapes.is_good(entry.url)
+        if not is_put_off and not shapes.puts_off(entry.url, entry.domain):
             return None
         if entry.depth == 0 or entry.visit or entry.tag or entry.is_requisite or entry.url in leased.repeats:
             return None  # somebody has asked for it
         if entry.priority > PUT_OFF:
             return LATER
-        return None if shapes.may_fetch(entry.domain) else NOT_FETCHED
+        return None if shapes.may_fetch(entry.domain, entry.priority) else NOT_FETCHED
 
     async def settle_without_request(
         self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
@@ -167,7 +168,7 @@ class UrlVisits:
             return
         if result is LATER:
             self.runtime.events.emit(UrlPostponed(result.reason))
-            later = AFTER_PAGES if entry.is_requisite else put_off(entry.priority)
+            later = AFTER_PAGES if entry.is_requisite else put_off(entry.priority, entry.url)
             entry = msgspec.structs.replace(entry, priority=later)
             await self._commit(leased, postpone(entry, result.reason, self.runtime.server_clock.now_ms()))
         elif result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
@@ -237,9 +238,8 @@ class UrlVisits:
                 self._note_login(entry.domain, page.links)
             page = _if_allowed(page, purpose) if purpose else page
             if result is NOT_FETCHED:
-                page = msgspec.structs.replace(
-                    page, put_off=(self.builder.shapes.puts_off(entry.url, entry.domain), 0, 0)
-                )
+                shape = self.builder.shapes.puts_off(entry.url, entry.domain) or COPIES
+                page = msgspec.structs.replace(page, put_off=(shape, 0, 0))
             if page.is_withheld:
                 links = [link for link in links if not link.is_requisite]
             if page.outcome is not Outcome.DENIED and not is_requisite:

@@ -120,7 +120,7 @@ TRAPS: dict[str, tuple[Callable[[str, str], str], int]] = {
     "months": (months, 90),
     "parameters": (parameters, 60),
     "entities": (entities, 60),
-    "menu": (menu, 10),
+    "menu": (menu, 30),
     "folders": (folders, 120),
     "unlisted": (unlisted, 130),
     "sessions": (sessions, 60),
@@ -217,6 +217,43 @@ async def test_each_page_of_large_good_sites_is_fetched(tmp_path: Path) -> None:
     assert ended["wiki.test", "ok"] < 61 + 30 + 12
     assert len({url for url in asked if url.startswith("files.test/") and url.endswith("0.txt")}) == 64
     assert sum("?C=" in url for url in asked) < 85 * 8 / 2
+
+
+async def test_copies_do_not_hide_what_is_beside_or_behind_them(tmp_path: Path) -> None:
+    """Dead links in a menu, or empty topics, beside the articles of a site; front pages of manuals and albums that are
+    alike, and whose relative links lead to different pages."""
+    articles = {f"/{word}" for word in WORDS[:60]}
+    dead = [f"/{word}" for word in WORDS[100:140]]
+    folders = {"manuals": [f"/{number}.0/" for number in range(3)], "albums": [f"/{word}/" for word in WORDS[:40]]}
+    content = {
+        "dead.test": articles,
+        "topics.test": {f"/blog/2026{path}" for path in articles},
+        "manuals.test": {f"{folder}{WORDS[chapter]}" for folder in folders["manuals"] for chapter in range(25)},
+        "albums.test": {f"{folder}{number}.html" for folder in folders["albums"] for number in range(3)},
+    }
+
+    def respond(request: Request) -> str | None:
+        path, name = request.path, request.host.removesuffix(".test")
+        if path == "/robots.txt":
+            return None
+        if path in content[request.host]:
+            return titled(f"Of {path if name != 'manuals' else path[5:]}", f"<p>{prose(path)}", links("/"))
+        if name in folders:
+            found = sorted(content[request.host]) if path != "/" else []
+            here = [page.removeprefix(folders[name][0]) for page in found if page.startswith(folders[name][0])]
+            return titled("Home" if path == "/" else "Contents", links(*here or folders[name]))
+        before = "/blog/2026" if name == "topics" else ""
+        if path.startswith("/list/"):
+            first = int(path[6:]) * 10
+            return titled(f"List {path[6:]}", links(*sorted(content[request.host])[first : first + 10]))
+        lists = [f"/list/{number}" for number in range(6)]
+        return titled("Home", links(*(before + path for path in dead), *lists)) if path == "/" else titled("Nothing")
+
+    with Site(respond) as site:
+        await crawled(site, tmp_path, [f"http://{host}/" for host in content])
+        asked = {(request.host, request.path) for request, _ in site.answered}
+    lost = Counter(host for host, paths in content.items() for path in paths if (host, path) not in asked)
+    assert not lost
 
 
 @pytest.mark.parametrize("posts", ["/20{0:02}/{1}/post-{2}", "/post-{word}/"])

@@ -43,7 +43,10 @@ DOMAIN = DomainStatus(
 )
 
 
-NOTHING_NEW = "most pages like a.test/x bring nothing new (noindex, copies or near duplicates)"
+NOTHING_NEW = (
+    "most pages like a.test/x bring nothing new (noindex, copies or near duplicates), or it was found on a page whose body "
+    "is that of another one"
+)
 
 
 def domain(**changes: object) -> DomainStatus:

@@ -13,6 +13,7 @@ from crawler.observe.status import (
     condition_of,
     failing_in_words,
     items_in_words,
+    put_off_in_words,
     rejected_in_words,
     status,
 )
@@ -168,3 +169,9 @@ async def test_urls_that_are_in_no_queue_are_named_with_what_helps(store: RedisS
     assert (condition.word, condition.level) == ("data lost", "bad")
     assert condition.obstacles[0].startswith("1 open URL in no queue")
     assert "crawler repair --evicted" in condition.obstacles[0]
+
+
+def test_shapes_are_named_with_what_was_not_fetched() -> None:
+    counts = {"pages:a.test/x": 40, "useless:a.test/x": 30, "denied:a.test/x": 9, "denied:links of copies": 12}
+    words = "links of copies: 12 not fetched; a.test/x: 9 not fetched, after 40 pages, 75% with nothing new"
+    assert put_off_in_words(counts) == words

@@ -248,12 +248,12 @@ def test_a_share_of_the_pages_is_fetched_and_none_is_put_off_with_all_of_them() 
     for number in range(300):
         fetch(shapes, f"/good/{number}", f"Title {number}")
     fetched = 0
-    while shapes.may_fetch("a.test"):
+    while shapes.may_fetch("a.test", PUT_OFF):
         fetch(shapes, f"/list?sort={fetched}", noindex=True, priority=PUT_OFF)
         fetched += 1
     assert fetched == 30
     for number in range(LEAST):
-        assert Shapes(0.0).may_fetch("b.test")
+        assert Shapes(0.0).may_fetch("b.test", PUT_OFF)
         fetch(everything, f"/list?sort={number * 10}", noindex=True)
     assert not is_put_off(everything, "/list?sort=x")
 
@@ -269,14 +269,23 @@ def test_pages_that_are_put_off_earn_more_of_them_if_they_bring_something() -> N
     while not is_put_off(shapes, "/day?number=x"):
         number += 1
         fetch_day(0)
-    while shapes.may_fetch("a.test") and number < 1_000:
+    while shapes.may_fetch("a.test", PUT_OFF) and number < 1_000:
         number += 1
         fetch_day(PUT_OFF)
     assert 200 < number < 300
 
 
-def test_urls_that_are_put_off_keep_their_order() -> None:
-    assert PUT_OFF == put_off(5.0) == put_off(0.0) > put_off(-1.0) > put_off(-2.0) > put_off(LAST) == -MOST_PRIORITY
+def test_urls_that_are_put_off_keep_their_order_but_some_come_before_them() -> None:
+    """Those nearest to the seed may all be dead links of one menu."""
+    after = [[put_off(-depth, f"{SITE}/{number}") for number in range(200)] for depth in range(1, 4)]
+    drawn = [number for number in range(200) if after[0][number] == after[2][number]]
+    assert 2 <= len(drawn) < 20
+    assert len({after[0][number] for number in drawn}) == len(drawn)
+    assert all(PUT_OFF >= after[2][number] > PUT_OFF - 1 for number in drawn)
+    others = set(range(200)) - set(drawn)
+    assert {tuple(row[number] for row in after) for number in others} == {(PUT_OFF - 1, PUT_OFF - 2, PUT_OFF - 3)}
+    assert put_off(LAST, f"{SITE}/{min(others)}") == -MOST_PRIORITY
+    assert put_off(PUT_OFF - 7, SITE) == PUT_OFF - 7
 
 
 def test_a_page_that_is_visited_again_is_no_copy_of_itself() -> None:
