@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
-from crawler.app.crawl_settings import missing, waits_because, without_secrets
+from crawler.app.crawl_settings import differences, missing, waits_because, without_secrets
 from crawler.app.requests import request_setup
 from crawler.cli import options as option
 from crawler.cli.options import FILE, CrawlAccess, as_json, command, group, on_a_crawl
@@ -182,14 +182,13 @@ def apply(file: Path, replace: bool, crawl: str, as_json: bool) -> None:
 
 def _changes(before: CrawlSettings, wanted: CrawlSettings, loaded: Settings) -> list[Change]:
     """Return what `wanted` changes; of settings that are fixed, only those that `loaded` sets."""
-    old, new = before.flat(), wanted.flat()
-    shown_old, shown_new = _without_secrets(old), _without_secrets(new)
     changes = []
-    for name in (name for name in new if new[name] != old[name]):
-        because, is_named = waits_because(name), loaded.names(name)
-        if name not in reference.FIXED or is_named:
-            when = reference.takes_effect(name, because)
-            changes.append(Change(name, shown_old[name], shown_new[name], when, because, not is_named))
+    for one in differences(before, wanted):
+        because, is_named = waits_because(one.name), loaded.names(one.name)
+        if one.name not in reference.FIXED or is_named:
+            when = reference.takes_effect(one.name, because)
+            old, new = (without_secrets(one.name, value) for value in (one.crawl, one.here))
+            changes.append(Change(one.name, old, new, when, because, not is_named))
     return changes
 
 
