@@ -35,9 +35,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.long]
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 DEPLOY = ROOT / "deploy" / "README.md"
-PAGES = (README, TUTORIAL, DEPLOY, ROOT / "docs" / "reference" / "output.md")
-"""The commands of docs/how-to/query-output.md are run by tests/test_docs_output.py."""
-
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install ."
 
 ELSEWHERE = {
@@ -208,8 +205,3 @@ def test_the_tutorial(shell: Shell, site: DocumentedSite, tmp_path: Path) -> Non
 def test_other_pages_have_only_commands_that_cannot_run_here(page: Path) -> None:
     """A block that could be run needs a test like those above."""
     assert list(pieces(page)) == []
-
-
-def test_what_is_not_run_is_in_a_page() -> None:
-    written = {line for page in PAGES for block in blocks(page, "sh") for line in commands(block)}
-    assert [line for line in (*ELSEWHERE, INSTALL) if line not in written] == []
