@@ -380,32 +380,26 @@ class Frontier:
         """Those of the shards in `runs`, which were replaced by these, that came back in a state older than the last writes
         reach, as from a snapshot: shard -> the time of the last lease that it knows, in server ms, 0 for none. Raises
         RedisAway."""
-        shards = [shard for shard in runs if self._recent.safe_token(shard)]
-        found = await self._store.send(
-            [command("HMGET", self.keys.shards[one].owner, "run", "token", "tails") for one in shards]
-        )
-        known: dict[int, int] = {}
-        for shard, (run, token, tails) in zip(shards, found, strict=True):
-            # The last of the ranges of lost tokens begins with the last token that this run has found.
-            has_noticed = (run or b"").decode() == runs[shard] and tails
-            known[shard] = int(tails.split()[-1].partition(b"-")[0] if has_noticed else token or 0)
-        lacks_last = await self._lack_last_settled(
-            [one for one in shards if self._recent.safe_token(one) <= known[one]]
-        )
-        return {one: at for one, at in known.items() if one in lacks_last or self._recent.safe_token(one) > at}
-
-    async def _lack_last_settled(self, shards: Sequence[int]) -> set[int]:
-        """Those of `shards` where the URL that was settled last before the last writes is not settled under its lease."""
-        urls = [url for shard in shards if (url := self._recent.safe_url(shard)) is not None]
+        urls = [url for shard in runs if (url := self._recent.safe_url(shard)) is not None]
         calls = []
         for url in urls:
             keys = self.keys.shards[url.shard]
+            calls.append(command("HMGET", keys.owner, "run", "token", "tails"))
             calls.append(command("HGET", keys.domain(url.domain), "token"))
             calls.append(command("ZSCORE", keys.inflight(url.domain), url.entry.raw))
             calls.append(command("ZSCORE", keys.lost, f"{url.token}\n{url.entry.raw}"))
         replies = await ask(self._store, calls)
-        of_each = zip(urls, replies[::3], replies[1::3], replies[2::3], strict=True)
-        return {url.shard for url, token, leased, lost in of_each if lost or (leased and int(token or 0) == url.token)}
+        old: dict[int, int] = {}
+        for url, (run, token, tails), holder, leased, was_lost in zip(
+            urls, *(replies[at::4] for at in range(4)), strict=True
+        ):
+            # The last of the ranges of lost tokens begins with the last token that this run has found.
+            has_noticed = (run or b"").decode() == runs[url.shard] and tails
+            known = int(tails.split()[-1].partition(b"-")[0] if has_noticed else token or 0)
+            is_leased = leased is not None and int(holder or 0) == url.token
+            if url.token > known or is_leased or was_lost:
+                old[url.shard] = known
+        return old
 
     def may_repeat(self, url: LeasedUrl) -> bool:
         """Whether a settlement under the lease of `url` may still turn out to have no effect. In any thread."""

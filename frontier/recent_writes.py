@@ -31,14 +31,13 @@ KEPT_ENTRIES = 100_000
 
 class Write(msgspec.Struct, frozen=True, eq=False):
     """One write to `shard` at `at_ms` (server time): pushed or leased URLs, or a settlement. `is_kept`: the URLs were put
-    into the outbox of the shard. `token`: the last one of leases."""
+    into the outbox of the shard."""
 
     at_ms: int
     shard: int
     entries: Sequence[Entry] = ()
     is_kept: bool = False
     settlement: Settlement | None = None
-    token: int = 0
 
 
 class RecentWrites:
@@ -62,7 +61,6 @@ class RecentWrites:
         self._entries = 0
         self._swept_ms = 0
         self._leases: Counter[tuple[int, int]] = Counter()  # shard and token -> settlements among the writes
-        self._tokens: dict[int, int] = {}  # shard -> the last token of the leases that are not kept any more
         self._settled: dict[int, LeasedUrl] = {}  # shard -> the last URL of the settlements that are not kept any more
         self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
         self._replaced: dict[int, str] = {}
@@ -70,10 +68,6 @@ class RecentWrites:
 
     def __repr__(self) -> str:
         return f"<RecentWrites {len(self._writes)} urls={self._entries}>"
-
-    def safe_token(self, shard: int) -> int:
-        """The last token of leases of `shard` before the last writes, 0 for none: a server without it has lost more."""
-        return self._tokens.get(shard, 0)
 
     def safe_url(self, shard: int) -> LeasedUrl | None:
         """The URL of `shard` that was settled last before the last writes: a server where it is not has lost more."""
@@ -96,8 +90,7 @@ class RecentWrites:
 
     def leased(self, shard: int, leases: Sequence[Lease]) -> None:
         """Record `leases` of `shard`, whose URLs were pushed by anyone."""
-        token = max((lease.token for lease in leases), default=0)
-        self._add(Write(self._now_ms(), shard, [entry for lease in leases for entry in lease.entries], token=token))
+        self._add(Write(self._now_ms(), shard, [entry for lease in leases for entry in lease.entries]))
 
     def kept(self, shard: int, links: Sequence[Entry]) -> None:
         """Record that `links` were put into the outbox of `shard`."""
@@ -125,8 +118,6 @@ class RecentWrites:
             self._replace(kept)
 
     def _drop(self, write: Write) -> None:
-        if write.token:
-            self._tokens[write.shard] = max(write.token, self._tokens.get(write.shard, 0))
         if write.settlement is not None:
             self._settled[write.shard] = write.settlement.leased[-1]
 

@@ -77,7 +77,7 @@ class TestALostTail:
         kept = server.log_size()
         await one.push([entry("https://a.test/3")])
         server.time.ms += 1_000
-        await lease_one(one, shard=home(one))
+        await one.settle([settle_all(await lease_one(one, shard=home(one)))])
         server.time.ms += lost_ms
         await one.push([entry("https://a.test/4")])
         server.restart(kept)
