@@ -7,7 +7,8 @@ A server chooses how much it sends, so each part of a response has a bound, and 
 2. Chunk sizes and chunk extensions may exceed the content that they describe by `MAX_CHUNK_OVERHEAD` bytes. They and the
    trailer fields are read line by line, and no line may be longer than that.
 3. The content is limited to `max_body_bytes`.
-4. Nothing is read after the end of the response. If there is more, the connection must not be used again.
+4. Lines of a chunked body take time, so after many for its size, the rest waits until `feed` is called again.
+5. Nothing is read after the end of the response. If there is more, the connection must not be used again.
 
 Malformed heads are read as curl, wget and browsers read them (`crawler.http_head`). After one, or after framing that can be
 read in more than one way, the connection must not be used again either.
@@ -28,6 +29,10 @@ MAX_INTERIM_RESPONSES = 5
 
 MAX_CHUNK_OVERHEAD = 16 * 1024
 """Bytes. The rule and the number are Go's (`excess` in net/http/internal/chunked.go)."""
+
+MOST_LINES = 2_000
+BYTES_PER_LINE = 64
+"""Lines of a chunked body that are read at a time, beyond one for so many bytes. Each takes 0.7 us."""
 
 _LENGTH = re.compile(r"\+?([0-9]{1,18})")
 _REGULAR_LENGTH = re.compile(r"[0-9]{1,18}")
@@ -74,6 +79,8 @@ class ResponseReader:
         self._is_chunked = False
         self._is_in_chunk = False  # up to the line end behind it
         self._chunk_overhead = 0
+        self._lines = 0  # of a chunked body, beyond those for its bytes, that were read since the last rest
+        self.is_resting = False  # bytes that were received are still to be read, by another call of `feed`
         self._is_over = False
 
     @property
@@ -173,8 +180,13 @@ class ResponseReader:
         self.is_too_long = self._is_over = len(kept) < len(content)
 
     def _read_chunks(self, data: bytes) -> bytes:
+        self._lines = max(0, self._lines - len(data) // BYTES_PER_LINE)
+        self.is_resting = False
         data, self._held, at = self._held + data, b"", 0
         while not self._is_over:
+            if self._lines > MOST_LINES:
+                self.is_resting, self._held, self._lines = True, data[at:], 0
+                return b""
             if self._left:
                 content = data[at : at + self._left]
                 at += len(content)
@@ -189,6 +201,7 @@ class ResponseReader:
                 self._held = data[at:]
                 return b""
             self._read_line(data[at:end])
+            self._lines += 1
             at = end
         return data[at:]
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 import pytest
 
 from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.connection import REST_S
 from tests.fetch.fetching import fetcher
-from tests.fetch.servers import FaultServer, NeverAnswers, OneByteASecond, tls_pair
+from tests.fetch.servers import FaultServer, NeverAnswers, OneByteASecond, Raw, tls_pair
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SIZE = 2_400_000
@@ -90,7 +91,7 @@ async def test_an_impossible_status_is_an_error_at_once(code: bytes) -> None:
     [
         OK + b"Content-Length: %d\r\n\r\n" % SIZE + b"x" * SIZE,
         OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x" * 100_000] * (SIZE // 100_000)),
-        OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x" * 8] * (SIZE // 8)),
+        OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x" * 32] * (SIZE // 32)),
     ],
     ids=["length", "chunks", "small-chunks"],
 )
@@ -100,6 +101,25 @@ async def test_a_large_body_is_taken_piece_by_piece_and_whole(response: bytes) -
             exchange = await under_test.fetch(f"http://www.test/{number}")
             assert (len(exchange.body), exchange.truncated) == (SIZE, None)
         assert server.connections == 1
+
+
+async def test_bodies_of_short_lines_take_a_tenth_of_the_time_together() -> None:
+    response = OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x"] * 20_000)
+    began = asyncio.get_running_loop().time()
+    async with Says(response) as server, fetcher(server.port) as under_test:
+        exchanges = await asyncio.gather(*(under_test.fetch(f"http://{number}.test/") for number in range(4)))
+    assert {(len(exchange.body), exchange.truncated) for exchange in exchanges} == {(20_000, None)}
+    assert asyncio.get_running_loop().time() - began > 4 * 15 * REST_S
+
+
+@pytest.mark.parametrize("is_over_tls", [False, True])
+async def test_a_server_that_closes_during_a_rest_loses_nothing(is_over_tls: bool) -> None:
+    response = OK + b"Transfer-Encoding: chunked\r\n\r\n" + _chunked(*[b"x"] * 30_000)
+    server_tls, client_tls = tls_pair("www.test") if is_over_tls else (None, None)
+    scheme = "https" if is_over_tls else "http"
+    async with Raw(response, tls=server_tls) as server, fetcher(server.port, tls=client_tls) as under_test:
+        exchange = await under_test.fetch(f"{scheme}://www.test/")
+    assert (len(exchange.body), exchange.truncated) == (30_000, None)
 
 
 async def test_a_large_body_is_cut_at_the_limit() -> None:

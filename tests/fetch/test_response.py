@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES, ResponseReader
+from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES, MOST_LINES, ResponseReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -39,7 +39,10 @@ RESPONSES = {  # bytes, head, body, whether another response may follow
 
 def _read(*pieces: bytes, max_head_bytes: int = 1000, max_body_bytes: int = 1000) -> tuple[ResponseReader, bool]:
     reader = ResponseReader(max_head_bytes, max_body_bytes)
-    return reader, [reader.feed(piece) for piece in pieces][-1]
+    is_over = [reader.feed(piece) for piece in pieces][-1]
+    while reader.is_resting:
+        is_over = reader.feed(b"")
+    return reader, is_over
 
 
 @given(case=st.sampled_from(sorted(RESPONSES)), cuts=st.sets(st.integers(1, 120)))
@@ -189,6 +192,30 @@ def test_a_chunk_that_breaks_a_rule_ends_the_body(chunk: bytes) -> None:
 def test_small_chunks_with_short_extensions_are_no_overhead() -> None:
     reader, _ = _read(CHUNKED + b"1;a=b\r\nx\r\n" * 100_000 + b"0\r\n\r\n", max_body_bytes=1 << 20)
     assert (reader.is_clean, len(reader.body)) == (True, 100_000)
+
+
+@pytest.mark.parametrize("piece", [1 << 20, 65_536, 1_400])
+def test_a_body_of_short_lines_rests_and_is_whole(piece: int) -> None:
+    """A million of its bytes took 1.4 s at once."""
+    data = CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n"
+    reader, rests = ResponseReader(1000, 1 << 20), 0
+    for at in range(0, len(data), piece):
+        before = len(reader.body)
+        is_over = reader.feed(data[at : at + piece])
+        while reader.is_resting:
+            assert len(reader.body) - before < MOST_LINES
+            before, rests = len(reader.body), rests + 1
+            is_over = reader.feed(b"")
+    assert (is_over, reader.is_clean, reader.body) == (True, True, b"x" * 20_000)
+    assert 15 <= rests <= 20
+
+
+def test_a_body_of_ordinary_chunks_does_not_rest() -> None:
+    reader, is_over = ResponseReader(1000, 1 << 20), False
+    for piece in (CHUNKED, *[(b"80\r\n" + b"x" * 128 + b"\r\n") * 100] * 80, b"0\r\n\r\n"):
+        is_over = reader.feed(piece)
+        assert not reader.is_resting
+    assert is_over
 
 
 def test_too_many_trailer_fields_end_the_response_and_cost_nothing_of_the_body() -> None:
