@@ -168,3 +168,24 @@ def _repaired(text: bytes) -> tuple[bytes, bytes] | None:
 
 def _end_of(text: bytes) -> bytes:
     return b"\r\n" if text.endswith(b"\r\n") else b"\n"
+
+
+class Secret:
+    """A text whose representation does not show it, so that it does not get into logs and messages by accident."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return "<Secret>"
+
+    def __bool__(self) -> bool:
+        return bool(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind
-from crawler.http_head import all_values, first_values
+from crawler.http_head import Secret, all_values, first_values
 from frontier.entries import label_of, payload_of
 from politeness.usage import NO_USAGE, Usage
 
@@ -155,6 +155,7 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     encoding: str = ""  # of the body, as a rule says; empty: as the response says
     method: str = "GET"
     request_body: bytes = b""
+    set_cookies: tuple[Secret, ...] = ()  # of the response, where `headers` hide them: for a browser, and in no record
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of the header `name` (in lower case), or None."""

@@ -15,6 +15,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.fetch.address_policy import HostMap
+from crawler.http_head import Secret
 from crawler.identity.published import KEY_SET_FIELD
 from crawler.parse.encoding import encoding_named
 from crawler.settings.load import CrawlSettings, Settings
@@ -151,7 +152,7 @@ def _scope_of(table: RequestsTable) -> RequestRule:
 
 
 def _rule(name: str, table: RequestsTable, environment: Mapping[str, str]) -> RequestRule:
-    from crawler.fetch.proxy import Proxy, Secret  # noqa: PLC0415
+    from crawler.fetch.proxy import Proxy  # noqa: PLC0415
 
     def read(key: str, variable: str, use: Callable[[str], Result]) -> Result:
         """Return what `use` makes of an environment variable. Raises UserError, which never has the value."""

@@ -458,11 +458,13 @@ class OpenPage:
         self._pipe.post("Fetch.failRequest", failed, session)
 
     def _fulfil(self, params: Params, session: str, exchange: Exchange, body: bytes, without: bytes = b"") -> None:
+        hidden = {without, b"set-cookie"} if exchange.set_cookies else {without}
         fields = [
             (name.decode("latin-1"), value.decode("latin-1"))
             for name, value in exchange.headers
-            if name.lower() not in _NOT_PASSED and name.lower() != without
+            if name.lower() not in _NOT_PASSED | hidden
         ]
+        fields += [("Set-Cookie", value.text) for value in exchange.set_cookies]
         self._respond(params, session, exchange.status, fields, body)
 
     def _respond(

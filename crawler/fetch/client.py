@@ -21,6 +21,7 @@ from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
 from typing import Protocol, cast
+from urllib.parse import unquote
 
 import aiohttp
 import msgspec
@@ -246,7 +247,7 @@ class Fetcher:
         if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
         request = self._request(url, is_too_late, extra_headers, method, body, proxy)
-        hidden = _CREDENTIALS.intersection(name.lower().encode() for name, _ in extra_headers) if extra_headers else ()
+        hidden = _hidden(extra_headers) if extra_headers else ()
         self._under_way += 1
         try:
             try:
@@ -463,9 +464,24 @@ class Fetcher:
 
 
 def _with_cookies(fields: Sequence[tuple[str, str]], cookies: str) -> list[tuple[str, str]]:
-    """`fields` with `cookies` in one field with those that they have (RFC 6265 5.4 forbids a second one)."""
-    own = [value for name, value in fields if name.lower() == "cookie"]
-    return [("Cookie", "; ".join([*own, cookies])), *(one for one in fields if one[0].lower() != "cookie")]
+    """`fields` with `cookies` in one field with those that they have (RFC 6265 5.4 forbids a second one), and that count
+    if the names are the same: a browser has the cookies of its page, too."""
+    own = _pairs(fields)
+    names = {pair.partition("=")[0] for pair in own}
+    kept = [pair for pair in cookies.split("; ") if pair.partition("=")[0] not in names]
+    return [("Cookie", "; ".join([*own, *kept])), *(one for one in fields if one[0].lower() != "cookie")]
+
+
+def _hidden(fields: Sequence[tuple[str, str]]) -> set[bytes]:
+    """The names of those of `fields` whose values no record has: credentials, and copies of cookies, which scripts send in
+    fields of their own against forged requests."""
+    values = {unquote(pair.partition("=")[2]) for pair in _pairs(fields)}
+    hidden = {name.lower().encode() for name, value in fields if unquote(value) in values}
+    return hidden | _CREDENTIALS.intersection(name.lower().encode() for name, _ in fields)
+
+
+def _pairs(fields: Sequence[tuple[str, str]]) -> list[str]:
+    return [pair for name, value in fields if name.lower() == "cookie" for pair in value.split("; ")]
 
 
 def _with_tls(request: Request, context: ssl.SSLContext) -> Request:

@@ -23,28 +23,7 @@ import msgspec
 from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.fetch.response import describe
 from crawler.fetch.tls import tls_in_words
-
-
-class Secret:
-    """A text whose representation does not show it, so that it does not get into logs and messages by accident."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __repr__(self) -> str:
-        return "<Secret>"
-
-    def __bool__(self) -> bool:
-        return bool(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other.text == self.text
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
+from crawler.http_head import Secret
 
 PORTS = {"http": 80, "https": 443, "socks5": 1080}
 """The default port of each kind of proxy."""

@@ -20,8 +20,8 @@ from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch.proxy import Proxy, Secret
-from crawler.http_head import parse_head, redacted
+from crawler.fetch.proxy import Proxy
+from crawler.http_head import Secret, parse_head, redacted
 from crawler.page import Exchange
 from frontier.urls import UrlPattern
 
@@ -203,6 +203,9 @@ class Handling(msgspec.Struct, frozen=True):
             changes["response_head"] = response_head = redacted(exchange.response_head, self.hidden, HIDDEN)
             shown = parse_head(response_head)
             changes["headers"], changes["reason"] = shown.fields, shown.reason
+            if b"set-cookie" in self.hidden:
+                values = (value for name, value in exchange.headers if name.lower() == b"set-cookie")
+                changes["set_cookies"] = tuple(Secret(value.decode("latin-1")) for value in values)
         return msgspec.structs.replace(exchange, **changes) if changes else exchange
 
 

@@ -334,6 +334,31 @@ def test_requests_of_pages_are_signed(site: Site, settings: dict[str, dict[str, 
         verifier.accept(request.method, request.host, request.path, (agent, received, signature), at)
 
 
+def test_scripts_see_the_cookies_of_their_site_and_records_do_not(tmp_path: Path) -> None:
+    """Many applications copy a cookie into a field against forged requests."""
+    script = """fetch('/api', {headers: {'X-XSRF-TOKEN': decodeURIComponent(document.cookie.split('XSRF=')[1])}})
+        .then(r => r.text()).then(t => document.body.append(t))"""
+
+    def respond(request: Request) -> Reply | str | None:
+        if request.path == "/api":
+            return "the data" if request.headers["X-XSRF-TOKEN"] == "lemon cookie" else Reply(status=403)
+        cookies = {"Set-Cookie": "XSRF=lemon%20cookie; Path=/", "set-cookie": "id=plum-cookie; HttpOnly"}
+        return Reply(f"<p><script>{script}</script>", headers=cookies) if request.path == "/" else None
+
+    with Site(respond) as site:
+        settings = {**site.settings(tmp_path), "render": {"mode": "always"}, "archive": {"text": "text"}}
+        rule = {"origin": "http://a.test", "over_http": True, "cookies": True}
+        crawl = Crawl(["http://a.test/"], settings={**settings, "requests": [rule]})
+        assert crawl.run().done == {"ok": 1}
+    (asked,) = (request for request, _ in site.answered if request.path == "/api")
+    assert sorted(asked.headers["Cookie"].split("; ")) == ["XSRF=lemon%20cookie", "id=plum-cookie"]
+    (warc,) = (tmp_path / "out").glob("*.warc.gz")
+    with warc.open("rb") as file:
+        records = [record.reader.read() for record in ArchiveIterator(file, parse_http=False)]
+    assert any(b"the data" in record for record in records)
+    assert not [record for record in records if b"lemon" in record or b"plum" in record]
+
+
 def test_a_page_that_is_never_rendered_is_not(site: Site, settings: dict[str, dict[str, Any]]) -> None:
     settings["render"]["never"] = ["test/$"]
     assert crawled(settings).stats.done == {"ok": 3}

@@ -12,8 +12,8 @@ import pytest
 from crawler.app.requests import request_rules
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.client import Fetcher
-from crawler.fetch.proxy import Secret
 from crawler.fetch.request_rules import Origin, RequestRule, header_lines
+from crawler.http_head import Secret
 from crawler.page import Exchange
 from crawler.settings.tables import RequestsTable
 from tests.fetch.fetching import AGENT, fetcher
