@@ -188,12 +188,19 @@ def joined(known: Kind | None, kind: Kind | None) -> Kind | None:
 
 class Schema:
     """The fields of a data set in the order in which they were found, and their types. `columns`: fields whose types cannot
-    change, because a table has them, or the settings; `known`: others that were found before, which become text when a
-    value has another type. Otherwise the site that is crawled first would decide about the items of all others."""
+    change, because a table has them; `declared`: types that cannot change either, of fields that may be found; `known`:
+    others that were found before, which become text when a value has another type. Otherwise the site that is crawled first
+    would decide about the items of all others."""
 
-    def __init__(self, columns: Mapping[str, Kind] | None = None, known: Mapping[str, Kind] | None = None) -> None:
+    def __init__(
+        self,
+        columns: Mapping[str, Kind] | None = None,
+        known: Mapping[str, Kind] | None = None,
+        declared: Mapping[str, Kind] | None = None,
+    ) -> None:
         self.kinds: dict[str, Kind | None] = {**(known or {}), **(columns or {})}
-        self._fixed = set(columns or {})
+        self._declared = declared or {}
+        self._fixed = {*(columns or ()), *self._declared}
 
     @property
     def known(self) -> Kinds:
@@ -226,9 +233,10 @@ class Schema:
             known, kind = self.kinds.get(name), _kind(value)
             if value is not None and kind is None:
                 return Misfit(name, value, None, known)
-            new = joined(known, kind)
-            if new != known and name in self._fixed and known is not None:
-                return Misfit(name, value, kind, known)
+            expected = known or (kind and self._declared.get(name))
+            new = joined(expected, kind)
+            if new != expected and name in self._fixed and expected is not None:
+                return Misfit(name, value, kind, expected)
             if new != known or name not in self.kinds:
                 found[name] = new
         return found

@@ -73,7 +73,6 @@ class ItemTypes:
         self._save = save
         self._schemas: dict[str, Schema] = {}
         self._declared: Mapping[str, Kinds] = {}
-        self._undiscovered: dict[str, set[str]] = {}  # declared fields of which no value is known, by data set
         self._read_at = -math.inf
         self._has_kept = True  # Redis has all types that are known here
         # It may have lost its last writes.
@@ -92,7 +91,6 @@ class ItemTypes:
     def apply(self, declared: Mapping[str, Kinds]) -> None:
         """Let the fields of data sets have the types that the settings declare."""
         self._declared = declared
-        self._undiscovered = {name: set(kinds) for name, kinds in declared.items()}
         self._schemas = {}
         self._read_at = -math.inf
 
@@ -108,18 +106,10 @@ class ItemTypes:
             return False
         time_slice = TimeSlice(self._runtime.clock)
         for item in items:
-            fields = item.fields
-            if item.name not in self._schemas or self._found_in(self._schemas[item.name], fields):
-                return False
-            if self._first_values(item.name, fields):
+            if item.name not in self._schemas or self._found_in(self._schemas[item.name], item.fields):
                 return False
             await time_slice.end_if_over()
         return True
-
-    def _first_values(self, name: str, fields: Mapping[str, Any]) -> list[str]:
-        """Return the declared fields of which an item of the data set `name` has the first value. Their types are kept,
-        so that `crawler status` knows of which fields no value was found."""
-        return [field for field in self._undiscovered.get(name, ()) if fields.get(field) is not None]
 
     def _found_in(self, schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any] | Misfit:
         """Return what can be learnt of `schema` from an item. Null has no type, and the number of fields is limited."""
@@ -142,15 +132,11 @@ class ItemTypes:
         drafts = {name: self._schema(name, schema.known) for name, schema in self._schemas.items()}
         time_slice = TimeSlice(self._runtime.clock)
         for item in items:
-            fields = item.fields
             draft = drafts.setdefault(item.name, self._schema(item.name))
-            found = self._found_in(draft, fields)
+            found = self._found_in(draft, item.fields)
             if not isinstance(found, Misfit):
                 draft.learn(found)
                 offered |= {(item.name, field): kind for field, kind in found.items()}
-                for field in self._first_values(item.name, fields):
-                    offered[item.name, field] = self._declared[item.name][field]
-                    self._undiscovered[item.name].remove(field)
             await time_slice.end_if_over()
         if offered:
             self._adopt({**offered, **await self._kept(offered)})
@@ -166,9 +152,6 @@ class ItemTypes:
         except RedisAway:
             return
         local = {} if self._has_kept else self._kinds()
-        self._undiscovered = {
-            name: {field for field in fields if (name, field) not in kinds} for name, fields in self._declared.items()
-        }
         self._schemas = {name: self._schema(name) for name in self._declared}
         self._adopt({**local, **kinds})
 
@@ -184,25 +167,21 @@ class ItemTypes:
         return kept
 
     def _schema(self, name: str, known: Mapping[str, Any] | None = None) -> Schema:
-        return Schema(self._declared.get(name), known)
+        return Schema(known=known, declared=self._declared.get(name))
 
     def _adopt(self, kinds: Mapping[tuple[str, str], Any]) -> None:
         for (name, field), kind in kinds.items():
             schema = self._schemas.setdefault(name, self._schema(name))
-            is_declared = field in self._declared.get(name, ())
-            if not is_declared and (field in schema.kinds or self._size < MOST_FIELDS):
-                schema.learn({field: kind})
+            declared = self._declared.get(name, {}).get(field)
+            if declared or field in schema.kinds or self._size < MOST_FIELDS:
+                schema.learn({field: declared or kind})
 
     def _kinds(self) -> dict[tuple[str, str], Any]:
-        return {
-            (name, field): kind
-            for name, kinds in self._known().items()
-            for field, kind in kinds.items()
-            if field not in self._undiscovered.get(name, ())
-        }
+        return {(name, field): kind for name, schema in self._schemas.items() for field, kind in schema.known.items()}
 
     def _known(self) -> dict[str, Kinds]:
-        return {name: schema.known for name, schema in self._schemas.items()}
+        """What is written down: also the declared fields of which no value was found, so that exports have them."""
+        return {name: {**self._declared.get(name, {}), **schema.known} for name, schema in self._schemas.items()}
 
     async def _without_misfits(self, page: Page) -> Page:
         kept: list[Item] = []
