@@ -90,9 +90,7 @@ MUTANTS = (
         ANSWERS,
         "group.answers.update(dict.fromkeys(numbers, True))",
     ),
-    _without(
-        "dropped-is-remembered", "crawler/scope/scope.py", "self._young_marked.add(marked)", "self._young.add(link.url)"
-    ),
+    _without("dropped-is-remembered", "crawler/scope/scope.py", "self._young.add(marked)", "self._young.add(link.url)"),
     _without("stale-is-settled", COMMIT, ANSWERS, "group.answers.update(dict.fromkeys(numbers, False))"),
     _without(
         "outbox-not-open",
@@ -107,7 +105,7 @@ MUTANTS = (
     _without(
         "settles-after-lease",
         COMMIT,
-        "valid = [leased for leased in part if leased.holds(at)]\n            settlements = ",
+        "valid = [leased for leased in part if leased.may_settle(at)]\n            settlements = ",
         "valid = list(part)\n            settlements = ",
     ),
     _without(
@@ -248,8 +246,8 @@ MUTANTS = (
     _without(
         "moved-is-swallowed",
         "crawler/scope/scope.py",
-        'if mode in ("moved", "again"):',
-        'if mode == "again":',
+        'if link.mode in ("moved", "again"):',
+        'if link.mode == "again":',
     ),
     _without("moved-is-queued-twice", LUA + "push_moved.lua", " and not open[page]", ""),
     _without("repair-forgets-later-visits", LUA + "restore_visits.lua", " and not is_stored(domain, body)", ""),
