@@ -6,7 +6,6 @@ redirect, a page that does not exist, and one that robots.txt denies. Every seve
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shlex
 import sys
@@ -17,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 import click
 import msgspec
+from aiohttp import web
 
 from crawler.app.signals import run_until_signal
 from crawler.audit.check import Rules, audit
@@ -78,8 +78,8 @@ def demo(replicas: int, pages: int, domains: int, out: Path | None) -> None:
         raise UserError(f"each domain needs at least one page: give --pages {domains}, or fewer --domains")
 
     async def work() -> int:
-        async with DemoWeb(domains, pages) as web:
-            return await crawl_and_judge(web, replicas, out)
+        async with DemoWeb(domains, pages) as made:
+            return await crawl_and_judge(made, replicas, out)
 
     sys.exit(run_until_signal(work()))
 
@@ -91,8 +91,8 @@ def remove_output(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-async def crawl_and_judge(web: Web, replicas: int, out: Path | None) -> int:
-    """Crawl `web` and print its verdict. Returns 0 if the crawl was perfect. An interrupted one is not judged."""
+async def crawl_and_judge(crawled: Web, replicas: int, out: Path | None) -> int:
+    """Crawl `crawled` and print its verdict. Returns 0 if the crawl was perfect. An interrupted one is not judged."""
     console = Terminal()
     folder = out or DEFAULT_OUT
     check_output_folder(folder)
@@ -104,20 +104,20 @@ async def crawl_and_judge(web: Web, replicas: int, out: Path | None) -> int:
             {
                 "politeness": {"delay": DELAY_S, "backoff_base": 0.3, "response_share": 0, "tries": TRIES},
                 "scope": {"kind": "any", "guess_sitemaps": False},
-                "fetch": {"host_map": web.host_map(), "read_timeout": 2.0, "timeout": 5.0},
+                "fetch": {"host_map": crawled.host_map(), "read_timeout": 2.0, "timeout": 5.0},
                 "replica": {"data_dir": Path(scratch) / "data", "out": folder, "interval": 1.0},
             },
         )
         console.print(
-            f"a synthetic web of {count_of(len(web.seeds()), 'domain')} on loopback, {count_of(replicas, 'replica')}, "
+            f"a synthetic web of {count_of(len(crawled.seeds()), 'domain')} on loopback, {count_of(replicas, 'replica')}, "
             f"{DELAY_S} s delay"
         )
-        job = CrawlJob("demo", settings, tuple(web.seeds()), (), replicas, show=True)
+        job = CrawlJob("demo", settings, tuple(crawled.seeds()), (), replicas, show=True)
         code = await job.run()
     if job.stopping.is_set():
         console.print("interrupted, so the result is not judged")
         return INTERRUPTED
-    verdict = web.judge(folder, settings.crawl)
+    verdict = crawled.judge(folder, settings.crawl)
     quoted = shlex.quote(str(folder))
     console.print(f"\n{verdict.text}")
     console.print(
@@ -138,7 +138,7 @@ class Answer(NamedTuple):
     links: tuple[str, ...] = ()
     body: str = ""
     location: str = ""
-    media: str = "text/html; charset=utf-8"
+    media: str = "text/html"
 
 
 class DemoWeb:
@@ -148,35 +148,26 @@ class DemoWeb:
         self._sizes = [pages // domains + (number < pages % domains) for number in range(domains)]
 
     async def __aenter__(self) -> DemoWeb:
-        self._server = await asyncio.start_server(self._serve, HOST, 0)
+        self._runner = web.ServerRunner(web.Server(self._serve))
+        await self._runner.setup()
+        await web.TCPSite(self._runner, HOST, 0).start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await self._runner.cleanup()
 
     def host_map(self) -> list[str]:
-        return [f"*.test={HOST}:{self._server.sockets[0].getsockname()[1]}"]
+        return [f"*.test={HOST}:{self._runner.addresses[0][1]}"]
 
     def seeds(self) -> list[str]:
         return [_url(site) for site in range(len(self._sizes))]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-                host = head.partition("\r\nhost:")[2].partition("\r\n")[0].strip()
-                url = f"http://{host}{head.split(' ', 2)[1]}"
-                answer = self.answer(url)
-                body = answer.body.encode()
-                fields = [f"Content-Type: {answer.media}", f"Content-Length: {len(body)}"]
-                fields += [f"Location: {answer.location}"] if answer.location else []
-                response = "\r\n".join((f"HTTP/1.1 {answer.status} Demo", *fields, "", "")).encode() + body
-                writer.write(response)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has closed the connection
-        finally:
-            writer.close()
+    async def _serve(self, request: web.BaseRequest) -> web.Response:
+        answer = self.answer(f"http://{request.host}{request.path_qs}")
+        location = {"Location": answer.location} if answer.location else {}
+        return web.Response(
+            status=answer.status, text=answer.body, content_type=answer.media, charset="utf-8", headers=location
+        )
 
     def answer(self, url: str) -> Answer:
         host, _, path = url.removeprefix("http://").partition("/")
