@@ -142,8 +142,8 @@ class TookTooLong(TimeoutError):
 
 
 async def finished(call: asyncio.Future[Any], timeout_s: float, store: SharedValues) -> Any:
-    """Return what `call` returns, or raise what it raises, if it ends within `timeout_s` seconds, besides those in which
-    `store` waits for Redis. Otherwise give it up, and raise TookTooLong."""
+    """Return what `call` returns, or raise what it raises, as `ordinary` changes it, if it ends within `timeout_s` seconds,
+    besides those in which `store` waits for Redis. Otherwise give it up, and raise TookTooLong."""
     try:
         while (await asyncio.wait([call], timeout=timeout_s))[1] and store.is_waiting:
             pass
@@ -151,6 +151,8 @@ async def finished(call: asyncio.Future[Any], timeout_s: float, store: SharedVal
             raise TookTooLong(f"took longer than {timeout_s:g} s")
         if call.cancelled():
             raise RuntimeError("CancelledError")
+        if (error := call.exception()) is not None:
+            raise ordinary(error).with_traceback(error.__traceback__)
         return call.result()
     finally:
         give_up(call)

@@ -121,7 +121,10 @@ class Router:
         status from 400 on, also because the page's own handler failed. `kind`: only those with this status, or with this
         reason of the output, such as "timeout". `pattern` and `label`: as in `handler`. Without a response, the page has
         no status and no body. Raises UserError for what cannot be used."""
-        _check_kind(kind)
+        if isinstance(kind, str):
+            check_reason(f"@router.on_failure(kind={kind!r})", kind, DEAD_REASONS)
+        elif not isinstance(kind, int) or not 400 <= kind <= 999:
+            raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")
         return self._register("on_failure", pattern, "", label, OK, kind)
 
     def _register(
@@ -220,14 +223,6 @@ def _statuses(wanted: int | Iterable[int] | None) -> Collection[int]:
             f"@router.handler(status={wanted!r}): write a status from 200 to 999, a range or a list of them"
         )
     return found
-
-
-def _check_kind(kind: int | str) -> None:
-    if not isinstance(kind, str):
-        if not isinstance(kind, int) or not 400 <= kind <= 999:
-            raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")
-    else:
-        check_reason(f"@router.on_failure(kind={kind!r})", kind, DEAD_REASONS)
 
 
 def check_reason(written: str, reason: str, known: Collection[str]) -> None:

@@ -408,21 +408,18 @@ class ExtraRequests:
             self._check(visit, now)
             if door.reservation is None and self._lease(visit, domain) is not None:
                 return None
-            if now >= door.next_at and await self._has_entered(visit, door, domain):
-                return door.reservation
+            # Hardly longer than the handler may take: if this replica dies, others wait for the end of the reservation. Its
+            # end for the holder (`MARGIN_S`) is later than that of the visit, so a handler that takes too long is not
+            # interrupted.
+            hold_s = visit.until - now + 2 * MARGIN_S
+            try:
+                if now >= door.next_at and await self.foreign.may_enter(door, domain, hold_s):
+                    return door.reservation
+            except RedisAway:
+                door.next_at = self.runtime.now() + REST_S
             visit.was_held_up = True
             self._check(visit, door.next_at)
             await self.runtime.clock.sleep(min(LOOK_AGAIN_S, max(0.0, door.next_at - self.runtime.now())))
-
-    async def _has_entered(self, visit: PageVisit, door: LeasedDomain, domain: str) -> bool:
-        # Hardly longer than the handler may take: if this replica dies, others wait for the end of the reservation. Its
-        # end for the holder (`MARGIN_S`) is later than that of the visit: a handler that takes too long is not interrupted.
-        hold_s = visit.until - self.runtime.now() + 2 * MARGIN_S
-        try:
-            return await self.foreign.may_enter(door, domain, hold_s)
-        except RedisAway:
-            door.next_at = self.runtime.now() + REST_S
-            return False
 
     def _guest(self, domain: str) -> LeasedDomain:
         """State for `domain` as if it were leased."""

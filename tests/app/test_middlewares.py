@@ -245,7 +245,9 @@ def test_what_pages_embed_has_a_kind_of_its_own(settings: dict[str, Any]) -> Non
     assert kinds == {"robots.txt": "robots", "": "page", "a.png": "requisite"}
 
 
-@pytest.mark.parametrize("raised", [ValueError("no token"), SystemExit(3), asyncio.CancelledError()], ids=repr)
+@pytest.mark.parametrize(
+    "raised", [ValueError("no token"), SystemExit(3), GeneratorExit(), asyncio.CancelledError()], ids=repr
+)
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_function_that_fails_sends_nothing(
     settings: dict[str, Any], site: Site, raised: BaseException, is_async: bool, caplog: pytest.LogCaptureFixture

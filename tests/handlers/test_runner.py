@@ -23,6 +23,7 @@ from crawler.page import Page
 from crawler.settings.tables import HandlersTable
 from tests.sinks.values import exchange, page
 
+GROUP = BaseExceptionGroup("both", [KeyboardInterrupt(), ValueError("bad")])
 QUICK = HandlersTable(concurrency=2, timeout=0.05)
 PATIENT = HandlersTable(concurrency=2, timeout=60.0)
 
@@ -68,7 +69,7 @@ async def test_a_handler_that_catches_its_end_ends_all_the_same() -> None:
             await asyncio.wait(others)
 
 
-@pytest.mark.parametrize("raised", [ValueError("bad"), SystemExit(3), StopIteration(), asyncio.CancelledError()])
+@pytest.mark.parametrize("raised", [ValueError("bad"), SystemExit(3), StopIteration(), GROUP, asyncio.CancelledError()])
 async def test_whatever_a_handler_raises_is_a_reason(raised: BaseException) -> None:
     router = Router()
 
