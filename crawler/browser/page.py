@@ -83,16 +83,18 @@ _ACT = """((selector, verb) => {
     return !!shown;
 })"""
 _SNAPSHOT = """(most => {
-    const shadows = [];
+    // Forms and images may have the names of properties of the document.
+    const own = name => Object.getOwnPropertyDescriptor(Document.prototype, name).get.call(document);
+    const [root, doctype, url] = ['documentElement', 'doctype', 'URL'].map(own), shadows = [];
+    if (!root) return {html: '', url};
     (function walk(node) {
-        for (const element of node.querySelectorAll('*'))
-            if (element.shadowRoot) { shadows.push(element.shadowRoot); walk(element.shadowRoot); }
-    })(document);
-    const type = document.doctype ? new XMLSerializer().serializeToString(document.doctype) + '\\n' : '';
-    const root = document.documentElement;
+        for (const {shadowRoot} of node.querySelectorAll('*'))
+            if (shadowRoot instanceof ShadowRoot) { shadows.push(shadowRoot); walk(shadowRoot); }
+    })(root);
+    const type = doctype ? new XMLSerializer().serializeToString(doctype) + '\\n' : '';
     const shell = root.cloneNode(false).outerHTML, end = shell.lastIndexOf('</');
     const inner = root.getHTML ? root.getHTML({serializableShadowRoots: true, shadowRoots: shadows}) : root.innerHTML;
-    return {html: type + shell.slice(0, end) + inner.slice(0, most) + shell.slice(end), url: document.URL};
+    return {html: type + shell.slice(0, end) + inner.slice(0, most) + shell.slice(end), url};
 })"""
 
 
@@ -226,12 +228,13 @@ class OpenPage:
             self._outcome = "time"
         if not self._session:
             raise PipeError("no page was opened")
-        if (snapshot := await self._value(f"{_SNAPSHOT}({MAX_DOM})")) is not None:
+        snapshot = await self._value(f"{_SNAPSHOT}({MAX_DOM})")
+        if snapshot is not None:
             self._html, self._url = snapshot["html"].encode(errors="replace"), snapshot["url"]
         if self._takes_screenshot:
             await self._take_screenshot()
         await call("Target.disposeBrowserContext", {"browserContextId": self._context})
-        self.is_reusable = bool(self._html)  # what kept this page from its DOM may keep all others
+        self.is_reusable = snapshot is not None  # what kept this page from its DOM may keep all others
 
     async def _settled(self, quiet_s: float, most_s: float) -> None:
         """Wait until no request was made for `quiet_s` and the page has nothing to do, for `most_s` at most. On a busy

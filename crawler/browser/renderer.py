@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 
 from crawler.browser.page import ATTACH, Answer, OpenPage, RenderLimits
 from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import START_S, Chromium, find_browser, find_isolation, sweep_folders
-from crawler.errors import BrowserFailed
+from crawler.errors import BrowserFailed, Refused
+from crawler.hooks import HttpRequest
 from crawler.logs import log
 from crawler.page import Exchange, Rendered
 from crawler.scope.page_steps import Step
@@ -21,8 +21,10 @@ MAX_STARTS = 3
 """Browsers that do not start in a row, after which none is tried for a while."""
 
 MAX_KILLED = 5
-LATEST = 10
-"""As many of so many pages that ended their browser count as a browser that does not work."""
+"""Pages in a row that ended their browser, after which the next browser has to render a plain page first. One site can
+bring any number of such pages, and those of others are still rendered."""
+
+_PLAIN = Exchange("http://plain.invalid/", 200, "", ((b"Content-Type", b"text/html"),), b"", b"", b"<p>x", "", 0, 0, 0)
 
 FIRST_BREAK_S, LONGEST_BREAK_S = 60.0, 900.0
 
@@ -51,7 +53,7 @@ class Renderer:
         self._free = asyncio.Semaphore(slots)
         self._now = now
         self._failed_starts = 0
-        self._latest = deque[bool](maxlen=LATEST)
+        self._killed_in_a_row = 0
         self._break_s, self._closed_until, self._why = 0.0, 0.0, ""
         self.starts = self.kills = 0
         self.version = ""
@@ -86,12 +88,10 @@ class Renderer:
         chromium.pages += 1
         try:
             rendered = await page.render()
-            if rendered.outcome in ("done", "hung", "gone"):  # others are the page's own fault
-                self._latest.append(not page.is_reusable)
-            if sum(self._latest) >= MAX_KILLED:
-                self._open_breaker(f"{sum(self._latest)} of the last {len(self._latest)} pages ended their browser")
-            elif page.is_reusable:
-                self._break_s = 0.0
+            if page.is_reusable:
+                self._break_s, self._killed_in_a_row = 0.0, 0
+            elif rendered.outcome in ("done", "hung", "gone"):  # others are the page's own fault
+                self._killed_in_a_row += 1
             return rendered
         finally:
             slot.page = None
@@ -113,6 +113,12 @@ class Renderer:
                 await call("Target.setAutoAttach", ATTACH)
                 await call("Fetch.enable", {"patterns": [{"urlPattern": "*"}]})
                 await call("Browser.setDownloadBehavior", {"behavior": "deny", "eventsEnabled": True})
+            if self._killed_in_a_row >= MAX_KILLED:
+                plain = slot.page = OpenPage(chromium, RenderLimits(time_s=START_S), _PLAIN, _no_answer)
+                outcome = (await plain.render()).outcome
+                if not plain.is_reusable:
+                    raise BrowserFailed(f"{program} renders no plain page: it ended with {outcome!r}")
+                self._killed_in_a_row = 0
         except (BrowserFailed, PipeError, TimeoutError) as error:
             await slot.end()
             self._failed_starts += 1
@@ -129,7 +135,6 @@ class Renderer:
         self._break_s = min(LONGEST_BREAK_S, max(FIRST_BREAK_S, 2 * self._break_s))
         self._closed_until, self._why = self._time() + self._break_s, why
         self._failed_starts = 0
-        self._latest.clear()
 
     def _time(self) -> float:
         return (self._now or asyncio.get_running_loop().time)()
@@ -138,6 +143,10 @@ class Renderer:
         """End all browsers. Pages in progress are to be cancelled before."""
         for slot in self._slots:
             await slot.end()
+
+
+async def _no_answer(_: HttpRequest) -> Exchange:
+    raise Refused("offline")
 
 
 class _Slot:
@@ -156,6 +165,6 @@ class _Slot:
             self.chromium.pipe.post("Fetch.failRequest", failed, session)
 
     async def end(self) -> None:
-        chromium, self.chromium = self.chromium, None
+        chromium, self.chromium, self.page = self.chromium, None, None
         if chromium is not None:
             await chromium.kill()

@@ -34,6 +34,8 @@ PAGES: dict[str, str] = {
         Object.defineProperty(Element.prototype, 'innerHTML', {get: () => 'FOOLED'});
         Document.prototype.querySelectorAll = () => { throw 1 }; JSON.stringify = () => 'FOOLED';
         XMLSerializer.prototype.serializeToString = () => 'FOOLED'</script>""",
+    "/names": """<p>real text<form name=documentElement><input name=shadowRoot></form><img name=URL><form name=doctype>
+        <input name=querySelectorAll></form><form name=querySelectorAll></form>""",
     "/surrogate": "<p id=o></p><script>o.textContent = 'half \\ud83d pair'</script>",
     "/environment": """<p id=o></p><script>o.textContent = [navigator.userAgent, navigator.onLine, navigator.languages,
         Intl.DateTimeFormat().resolvedOptions().timeZone].join('|')</script>""",
@@ -59,6 +61,7 @@ PAGES: dict[str, str] = {
         setTimeout(() => late.innerHTML = '<b class=price>7</b>', 900)</script>""",
     # Hostile ones.
     "/loop": "<p>text<script>setTimeout(() => { for (;;); }, 50)</script>",
+    "/no-root": "<p>text<script>setTimeout(() => document.documentElement.remove())</script>",
     "/loop-at-once": "<p>text<script>for (;;);</script>",
     "/loop-in-workers": """<p>text<script>for (let i = 0; i < 100; i++)
         new Worker(URL.createObjectURL(new Blob(['for (;;);'])))</script>""",

@@ -140,6 +140,10 @@ async def test_frames_workers_cookies_and_shadow_roots_work_as_in_any_browser() 
         tampered = html(await v.visit("/tamper"))
         assert "real text" in tampered and not tampered.startswith("FOOLED")
         assert ">half ? pair<" in html(await v.visit("/surrogate"))
+        named = await v.visit("/names")
+        assert "real text" in html(named) and named.url == "http://site.test/names"
+        assert (await v.visit("/no-root")).dom is None
+        assert v.renderer.kills == 0
         assert f">{USER_AGENT}|true|en-US|UTC<" in html(await v.visit("/environment"))
         assert html(await v.visit("/quirks")).startswith("<html>")
 
@@ -323,6 +327,19 @@ async def test_a_browser_that_does_not_start_is_left_alone_for_a_while() -> None
         assert v.renderer.starts == 3
         now = 61.0
         assert v.renderer.out_of_order == ""
+    assert folders() == []
+
+
+@pytest.mark.long
+async def test_pages_that_end_their_browser_keep_no_others_from_it() -> None:
+    async with visitor() as v:
+        for _ in range(6):
+            rendering = asyncio.create_task(v.visit("/hanging-script"))
+            await v.is_hanging()
+            v.web.asked.clear()
+            send(signal.SIGKILL, running(v.renderer), "browser")
+            assert (await rendering).outcome == "gone"
+        assert (await v.visit("/simple")).outcome == "done"
     assert folders() == []
 
 
