@@ -172,7 +172,8 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     @property
     def cookies(self) -> dict[str, str]:
         """The cookies that the response sets, by name, to send them with other requests."""
-        texts = (value.decode("latin-1") for name, value in self.headers if name.lower() == b"set-cookie")
+        texts = [secret.text for secret in self.set_cookies]
+        texts = texts or [value.decode("latin-1") for name, value in self.headers if name.lower() == b"set-cookie"]
         pairs = (text.partition(";")[0].partition("=") for text in texts)
         return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
 

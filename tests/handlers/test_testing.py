@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from crawler import Context, FetchFailed, Handle, ParsedPage, Retry, Router, UserError
 from crawler.handlers.recorded import save
+from crawler.http_head import Secret
 from crawler.page import Extra
 from crawler.testing import page, run_handler
 
@@ -192,6 +193,9 @@ def test_the_cookies_of_a_page_are_those_that_it_sets() -> None:
     assert exchange is not None
     fields = ((b"Set-Cookie", b"id=7=; Path=/"), (b"set-cookie", b' a = "b" ;Secure'), (b"set-cookie", b"; Secure"))
     assert msgspec.structs.replace(exchange, headers=fields).cookies == {"id": "7=", "a": '"b"'}
+    hidden = ((b"set-cookie", b"[redacted]"),)
+    shown = msgspec.structs.replace(exchange, headers=hidden, set_cookies=(Secret("id=8; Path=/"),))
+    assert shown.cookies == {"id": "8"}
     assert page(URL, headers={"Set-Cookie": "id=7"}).cookies == {"id": "7"}
     assert page(URL, reason="timeout").cookies == {}
 
