@@ -362,10 +362,6 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
     lines = [f"{what} from {count_of(files - done.kept, 'WARC file')} in {settings.out}/"]
     if done.kept:
         lines.append(f"left alone, because exported with these options before: {count_of(done.kept, 'WARC file')}")
-    if done.differing:
-        lines.append(
-            f"earlier results with other options were replaced; different: {', '.join(sorted(done.differing))}"
-        )
     counts = (
         ("left out, because without main text", done.textless, "page"),
         ("left out, because they say noindex", done.unindexed, "page"),

@@ -106,11 +106,10 @@ class Exported(msgspec.Struct):
     ones, `unindexed` because they say noindex, `gone` at their last visit, and `missing`, whose response
     is in none of the WARC files. `removed`: files of earlier exports, and those under other names. `files`: the
     Markdown files by the URLs of the pages that were read, None for those without one. `kept`: WARC files that were
-    exported before with the same options. `differing`: the options of replaced files that were others. `refused`: what
-    was left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
-    preferences in robots.txt are unknown. `rowless`: valid records without a row, by why and what they are: how many,
-    and the URL of the first. By WARC file: `unread` records, `broken` if it could not be read to the end, and
-    `lineless` with pages that have no JSON line."""
+    exported before with the same options. `refused`: what was left out because of `ExportSettings.usage`. `unrecorded`:
+    other responses without a metadata record, so that the preferences in robots.txt are unknown. `rowless`: valid records
+    without a row, by why and what they are: how many, and the URL of the first. By WARC file: `unread` records, `broken`
+    if it could not be read to the end, and `lineless` with pages that have no JSON line."""
 
     rows: int = 0
     textless: int = 0
@@ -124,7 +123,6 @@ class Exported(msgspec.Struct):
     files: dict[str, Path | None] = {}
     rowless: dict[tuple[str, str], tuple[int, str]] = {}
     unread: dict[Path, Unread] = {}
-    differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
     lineless: dict[Path, str] = {}
 
@@ -244,7 +242,7 @@ def export(
         remove_left_over(settings.out)
         if settings.form != "markdown":
             claimed = _claimed(plans, settings)
-            total.differing = _prepare(settings, plans, claimed)
+            _prepare(settings, plans, claimed)
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
     if settings.form == "markdown":
@@ -402,10 +400,9 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
         return UNREADABLE
 
 
-def _prepare(settings: ExportSettings, files: Iterable[Path], claimed: Mapping[Path, Made]) -> frozenset[str]:
+def _prepare(settings: ExportSettings, files: Iterable[Path], claimed: Mapping[Path, Made]) -> None:
     """Remove the results of finished `files` that are not as in `claimed` (result -> how it is made), and those of when
-    they were open or cut. Record that all of `claimed` will be there. Returns the names of the options that differ from
-    those of a removed result.
+    they were open or cut. Record that all of `claimed` will be there.
 
     Raises UserError, without having removed anything, if a result belongs to another WARC file, or is no export, as the
     lines of a crawl in its own folder; and OSError.
@@ -414,7 +411,6 @@ def _prepare(settings: ExportSettings, files: Iterable[Path], claimed: Mapping[P
         known = made_in(settings.out)
         for path, made in claimed.items():
             check_replaceable(path, made.source, known)
-        differing = set[str]()
         for file in files:
             if is_open(file):
                 continue
@@ -424,11 +420,9 @@ def _prepare(settings: ExportSettings, files: Iterable[Path], claimed: Mapping[P
             result = _result(file, settings)
             made, before = claimed[result], known.get(result.name)
             if before is not None and result.exists() and (before != made or not settings.may_keep):
-                differing |= {name for name, _ in before.options.items() ^ made.options.items()}
                 result.unlink()
         known = {name: made for name, made in known.items() if (settings.out / name).exists()}
         write(settings.out, known | {path.name: made for path, made in claimed.items()})
-    return frozenset(differing)
 
 
 T = TypeVar("T")

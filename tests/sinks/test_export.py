@@ -210,9 +210,7 @@ async def test_an_export_with_other_options_replaces_the_files(
     plain = values()
     assert typed(*command).out == SAME
     again = typed(*command, *words)
-    assert (again.code, again.out.splitlines()[0]) == (0, "2 rows from 2 WARC files in export/")
-    option = words[0].replace("--no-", "--")
-    assert again.out.splitlines()[1:] == [f"earlier results with other options were replaced; different: {option}"]
+    assert (again.code, again.out) == (0, "2 rows from 2 WARC files in export/\n")
     assert all(one != other for one, other in zip(values(), plain, strict=True))
     assert typed(*command, *words).out == SAME
     typed(*command)
