@@ -66,6 +66,7 @@ _BAD = 0b11  # while the latest two were useless, the next ones are compared, to
 _NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
 _TEXTS = 12  # per shape: those of a calendar whose titles name months
 _NUMBERED_PIECES = 2  # of a page, that differ from those of others only in their numbers
+_LITTLE = 1_000  # bytes of text; a page with less is also told by its scripts and attributes
 _LISTED = 3  # links to known pages that make a list
 _TIME = 5  # bytes of 12:30, which is data if it stands alone, as in a timetable
 _ECHOES = 4  # parameters that pages may repeat
@@ -140,8 +141,15 @@ _NUMBERED = re.compile(
 """Numbers and ids; or what precedes the last number of one that is none, so that no other number of it is tried."""
 _DIGIT = re.compile(b"[0-9]")
 _SOURCE = re.compile(
-    rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*+=\s*+["']?\s*+([^\s"'<>#]+)""", re.IGNORECASE
+    rb"""(?:(?<=[\s-])(?:src(?:set)?|poster|data)\s*+=|\burl\()\s*+["']?\s*+([^\s"'<>()#]++)""", re.IGNORECASE
 )
+_DATA = re.compile(
+    rb"""<input\b[^<>]*?\btype\s*+=\s*+["']?hidden[^<>]*+"""
+    rb"""|(?<=\s)(?:data-[a-z-]++|value|d|points)\s*+=\s*+("[^"]*+|'[^']*+|[^\s"'<>]++)""",
+    re.IGNORECASE,
+)
+"""What pages may consist of that have hardly any text: data for scripts, values of forms, drawings. Hidden inputs hold
+tokens, so they are skipped."""
 _ALT = re.compile(rb"""<img\b[^<>]*?\balt\s*+=\s*+["']?\s*+([^\s"'<>][^"'<>]*)""", re.IGNORECASE)
 _LONG_ID = 16  # characters of a segment that, with digits in it, is an id
 
@@ -569,29 +577,34 @@ def _without_names(text: bytes, has_year: bool = True) -> bytes:
 
 def _pieces(page: bytes, query: bytes) -> tuple[set[bytes], set[bytes]]:
     """The pieces of text between the tags of `page`, without its title; and those of them that tell pages apart however
-    short they are: headings, and the descriptions and addresses of images, videos and frames. All of a page without
-    tags is one piece. `query`: that of its URL."""
-    found = set(_TEXT.findall(b">" + _without_scripts(page)))
+    short they are: headings, the descriptions and addresses of images, videos and frames, and the data of a page with
+    little text. All of a page without tags is one piece. `query`: that of its URL."""
+    shown, scripts = _without_scripts(page)
+    found = set(_TEXT.findall(b">" + shown))
     names = set(_HEADING.findall(page))
     if b"description" in page:
         found.update(_DESCRIPTION.findall(page, 0, _HEAD))
     if b"<img" in page or b"<IMG" in page:
         names.update(_ALT.findall(page))
-    if b"src" in page:
-        names.update(_address(source, query) for source in _SOURCE.findall(page))
+    names.update(_address(source, query) for source in _SOURCE.findall(shown))
+    if sum(map(len, found)) < _LITTLE:
+        names.update(scripts, _DATA.findall(shown))
+        names.discard(b"")
     return found | names, names
 
 
-def _without_scripts(page: bytes) -> bytes:
-    """`page` without its title, scripts and styles. One that does not end takes the rest of the page."""
-    kept, at = [], 0
+def _without_scripts(page: bytes) -> tuple[bytes, list[bytes]]:
+    """`page` without its title, scripts and styles, and the text of its scripts. One that does not end takes the rest."""
+    kept, scripts, at = [], [], 0
     for found in _HIDDEN.finditer(page):
         if found.start() < at:
             continue
         kept.append(page[at : found.start()])
         end = _HIDDEN_END[found.lastindex or 0].search(page, found.end())
         at = end.end() if end else len(page)
-    return b"".join((*kept, page[at:]))
+        if found[2]:
+            scripts.append(page[found.end() : end.start() if end else at].partition(b">")[2])
+    return b"".join((*kept, page[at:])), scripts
 
 
 def _numberless(piece: bytes) -> bytes:

@@ -13,6 +13,7 @@ from frontier.entries import MOST_PRIORITY, Entry
 
 SITE = "https://a.test"
 SAME = "the terms of sale are the same for all of them " * 30
+ATTRIBUTES = ["<input type ", "<input type=hidden ", " data-", " data-a=", ' value="', "url("]
 DAY, DAYS = datetime.date(2026, 1, 1), datetime.timedelta(days=1)
 
 
@@ -102,6 +103,7 @@ def test_documents_without_tags_or_titles_are_never_put_off(kind: str) -> None:
     [
         *("intranet", "gallery", "videos", "catalogue", "rates", "shop"),
         *("glossary", "signatures", "descriptions", "forum", "league", "parts", "timetable", "scans"),
+        *("lazy", "sizes", "backgrounds", "plans", "posters", "JSON", "props", "values", "players", "drawings"),
     ],
 )
 def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> None:
@@ -122,6 +124,16 @@ def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> No
             "parts": f"<title>Parts</title>{same}<h2>Part {number}</h2>",
             "timetable": f"<title>Stop</title>{same}<td>6:{number % 59:02}<td>7:{number % 53:02}<td>8:{number % 47:02}",
             "scans": f"<title>Scan</title>{same}<img src='/image?size=2&amp;no={number}'>",
+            "lazy": f"<title>Photo</title>{same}<img src=blank.gif data-src=/photo/{number}.jpg>",
+            "sizes": f"<title>Photo</title>{same}<picture><img srcset='/photo/{number}.jpg 2x'></picture>",
+            "backgrounds": f"<title>Photo</title>{same}<p style='background-image: url(/photo/{number}.jpg)'>",
+            "plans": f"<title>Plan</title>{same}<object data='/plan/{number}.pdf' type=application/pdf></object>",
+            "posters": f"<title>Video</title>{same}<video controls poster='/still/{number}.jpg'></video>",
+            "JSON": f'<title>Shop</title>Home<script type=application/json>{{"name": "{number}"}}</script>',
+            "props": f"<title>Shop</title>Home<div id=app data-page='{{&quot;id&quot;:{number}}}'></div>",
+            "values": f"<title>Record</title>Home<input name=name value='{prose(number, 2)}'>",
+            "players": f"<title>Videos</title>Home<div class=player data-video-id={hex(number * 7919)}></div>",
+            "drawings": f"<title>Pattern</title>Home<svg viewBox='0 0 9 9'><path d='M{number} 7 L{number % 7} 9'/></svg>",
             "league": f"<title>League</title>{same}{league(number)}<a href=/>Home</a>",
             "forum": f"<title>Forum</title>{same}<td>{hex(number * 7919)}?<td>bob<td>yes<td>ann<td>no",
         }
@@ -153,6 +165,16 @@ def test_numbers_in_the_footer_make_no_page_new(noise: str) -> None:
     for number in range(60):
         fetch(shapes, f"/list?sort={number}", "List", f"{rows}<p>{noise.replace('{}', str(number * 77))}")
     assert is_put_off(shapes, "/list?sort=x")
+
+
+def test_tokens_and_links_make_no_page_new() -> None:
+    shapes, scripts = Shapes(0.1), "<script src=/a.js></script><script>var menu = true</script>"
+    for number in range(60):
+        token = f"<input name=token type='hidden' value='{prose(number, 1)}'>"
+        fetch(
+            shapes, f"/list?d={number}", "List", f"Nothing.{scripts}{token}<a href='?d={number + 1}&value=3'>Next</a>"
+        )
+    assert is_put_off(shapes, "/list?d=x")
 
 
 @pytest.mark.parametrize("said", ["You are at {path}", "Log in to return to {query}"])
@@ -296,7 +318,9 @@ def test_a_page_that_is_visited_again_is_no_copy_of_itself() -> None:
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("unit", ["<script>", "<title>", "<h1>a ", "<meta name=description ", "<img src ", "12:30 "])
+@pytest.mark.parametrize(
+    "unit", ["<script>", "<title>", "<h1>a ", "<meta name=description ", "<img src ", "12:30 ", *ATTRIBUTES]
+)
 def test_comparing_a_page_takes_time_in_proportion_to_its_size(unit: str) -> None:
     shapes, page = Shapes(0.1), (unit * 8_192)[:65_536]
     began = time.process_time()
