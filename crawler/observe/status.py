@@ -346,7 +346,7 @@ def wrong_types(summary: Summary | None) -> list[str]:
     more = " and others" if len(summary.wrong_types) > MOST_DOMAINS else ""
     return [
         f"{', '.join(summary.wrong_types[:MOST_DOMAINS])}{more} in Redis were evicted, or somebody else has written over "
-        f"them, so these domains are not crawled: {WRONG_TYPE_REMEDY}"
+        f"them, so what they belong to is not crawled: {WRONG_TYPE_REMEDY}"
     ]
 
 

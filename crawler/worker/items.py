@@ -72,6 +72,7 @@ class ItemTypes:
         self._types = types
         self._save = save
         self._schemas: dict[str, Schema] = {}
+        self._saved: dict[str, Kinds] = {}
         self._declared: Mapping[str, Kinds] = {}
         self._read_at = -math.inf
         self._has_kept = True  # Redis has all types that are known here
@@ -95,21 +96,34 @@ class ItemTypes:
         self._read_at = -math.inf
 
     async def checked(self, page: Page) -> Page:
-        """Return `page` without the items that do not fit. They are reported."""
-        if not page.items or await self._are_known(page.items):
+        """Return `page` without the items that do not fit. They are reported, and the types of the others are kept."""
+        if not page.items:
             return page
-        await self._learn(page.items)
-        return await self._without_misfits(page)
-
-    async def _are_known(self, items: Sequence[Item]) -> bool:
-        if not self._has_kept or self._runtime.now() >= self._read_at + REREAD_S:
-            return False
-        time_slice = TimeSlice(self._runtime.clock)
-        for item in items:
-            if item.name not in self._schemas or self._found_in(self._schemas[item.name], item.fields):
-                return False
+        if is_to_read := self._runtime.now() >= self._read_at + REREAD_S:
+            await self._read()
+        offered = {} if self._has_kept else self._kinds()
+        kept, rejected, time_slice = list[Item](), list[RejectedItem](), TimeSlice(self._runtime.clock)
+        for item in page.items:
+            schema = self._schemas.get(item.name) or self._schema(item.name)
+            found = self._found_in(schema, item.fields)
+            if isinstance(found, Misfit):
+                rejected.append(_rejected(item, found))
+            else:
+                kept.append(item)
+                if found:
+                    schema.learn(found)
+                    self._schemas[item.name] = schema
+                    offered |= {(item.name, field): kind for field, kind in found.items()}
             await time_slice.end_if_over()
-        return True
+        if offered:
+            self._adopt(await self._kept(offered))
+        if (offered or is_to_read) and (known := self._known()) != self._saved:
+            self._saved = known
+            await asyncio.to_thread(self._save, known)
+        if not rejected:
+            return page
+        self._runtime.events.emit(ItemsRejected(page.url, len(rejected), str(rejected[0])))
+        return with_items(page, kept, rejected)
 
     def _found_in(self, schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any] | Misfit:
         """Return what can be learnt of `schema` from an item. Null has no type, and the number of fields is limited."""
@@ -122,26 +136,6 @@ class ItemTypes:
             for field, kind in found.items()
             if kind is not None and len(field) <= LONGEST_FIELD and not (is_full and field not in schema.kinds)
         }
-
-    async def _learn(self, items: Sequence[Item]) -> None:
-        """Have the types of the fields of `items` kept, of those that fit together with those before."""
-        before = self._known()
-        if self._runtime.now() >= self._read_at + REREAD_S:
-            await self._read()
-        offered = {} if self._has_kept else self._kinds()
-        drafts = {name: self._schema(name, schema.known) for name, schema in self._schemas.items()}
-        time_slice = TimeSlice(self._runtime.clock)
-        for item in items:
-            draft = drafts.setdefault(item.name, self._schema(item.name))
-            found = self._found_in(draft, item.fields)
-            if not isinstance(found, Misfit):
-                draft.learn(found)
-                offered |= {(item.name, field): kind for field, kind in found.items()}
-            await time_slice.end_if_over()
-        if offered:
-            self._adopt({**offered, **await self._kept(offered)})
-        if (known := self._known()) != before:
-            await asyncio.to_thread(self._save, known)
 
     async def _read(self) -> None:
         """Read the types that Redis has. Those that only this replica knows remain if Redis could not keep them."""
@@ -166,8 +160,8 @@ class ItemTypes:
         self._has_kept = True
         return kept
 
-    def _schema(self, name: str, known: Mapping[str, Any] | None = None) -> Schema:
-        return Schema(known=known, declared=self._declared.get(name))
+    def _schema(self, name: str) -> Schema:
+        return Schema(declared=self._declared.get(name))
 
     def _adopt(self, kinds: Mapping[tuple[str, str], Any]) -> None:
         for (name, field), kind in kinds.items():
@@ -182,23 +176,6 @@ class ItemTypes:
     def _known(self) -> dict[str, Kinds]:
         """What is written down: also the declared fields of which no value was found, so that exports have them."""
         return {name: {**self._declared.get(name, {}), **schema.known} for name, schema in self._schemas.items()}
-
-    async def _without_misfits(self, page: Page) -> Page:
-        kept: list[Item] = []
-        rejected: list[RejectedItem] = []
-        time_slice = TimeSlice(self._runtime.clock)
-        for item in page.items:
-            schema = self._schemas.get(item.name) or self._schema(item.name)
-            found = schema.found_in(item.fields)
-            if isinstance(found, Misfit):
-                rejected.append(_rejected(item, found))
-            else:
-                kept.append(item)
-            await time_slice.end_if_over()
-        if not rejected:
-            return page
-        self._runtime.events.emit(ItemsRejected(page.url, len(rejected), str(rejected[0])))
-        return with_items(page, kept, rejected)
 
 
 def with_items(page: Page, items: Sequence[Item], rejected: Sequence[RejectedItem]) -> Page:
