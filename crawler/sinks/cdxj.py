@@ -34,7 +34,8 @@ from crawler.sinks.files import OPEN_SUFFIX, whole_file
 from crawler.sinks.reader import BrokenFraming, placed, read_head, records_in, seconds_of, target_of
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
-_SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
+_SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~!$&'()*+,;=:@-][a-z0-9_~!$&'()*+,;=:@.-]*)*/?")
+_SIMPLE_QUERY = re.compile(r"[a-z0-9_~!$&'()*+,;=:@./?-]*")
 MAX_REQUEST_BODY = 4_096
 """Characters of a request body in a key. Replay tools have the same limit."""
 
@@ -228,13 +229,16 @@ def surt_key(url: str) -> str:
     """The key under which replay tools look for `url`. The `surt` library makes it, except for plain URLs, which are most
     of them and take a twentieth of the time (docs/explanation/speed.md)."""
     slash = url.find("/", 8)
-    path = url[slash:].lower()
+    path, mark, query = (rest := url[slash:].lower()).partition("?")
     site = _reversed_site(url[:slash])
-    if not site or not _SIMPLE_PATH.fullmatch(path) or any(word in path for word in _SESSION_WORDS):
+    is_plain = site and _SIMPLE_PATH.fullmatch(path) and _SIMPLE_QUERY.fullmatch(query)
+    if not is_plain or any(word in rest for word in _SESSION_WORDS):
         import surt  # noqa: PLC0415 - it takes 50 ms, and few crawls need it before their first page
 
         return str(surt.surt(url))
-    return f"{site}){path.rstrip('/') or '/'}"
+    if query:
+        query = mark + "&".join(map("=".join, sorted(pair.split("=", 1) for pair in query.split("&"))))
+    return f"{site}){path.rstrip('/') or '/'}{query}"
 
 
 @lru_cache(maxsize=1024)
