@@ -278,6 +278,7 @@ class Engine:
         types = ItemTypes(runtime, FieldTypes(deps.store, deps.crawl.keys), save)
         handlers = None
         deps.context.files.max_decoded = settings.limits.max_decoded
+        deps.context.files.read = self._offload.contents
         deps.context.store = SharedValues(in_redis(deps.store, deps.crawl.keys.values, runtime.retry))
         if deps.router is not None:
             handlers = HandlerRunner(deps.router, settings.handlers, deps.context)

@@ -7,8 +7,9 @@ import hashlib
 import mimetypes
 import os
 import secrets
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from crawler.errors import FetchFailed, Refused
@@ -16,7 +17,7 @@ from crawler.handlers.parsed_page import MAX_DECODED, Download, ParsedPage, page
 from crawler.hooks import HttpRequest, Visit
 from crawler.page import Exchange, Extra
 from crawler.parse.coding import decode_body
-from crawler.parse.document import Document, ParseLimits, read
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
 from crawler.request import Request
@@ -31,22 +32,30 @@ MOST_REDIRECTS = 10
 MOST_REMEMBERED = 10_000
 """Redirects that are followed; and downloads whose URLs are remembered, each about 500 bytes."""
 
-LARGE_BODY = 256 << 10
-"""Bytes of an answer from which on it is parsed in a thread, or a 32nd of them if it is compressed."""
-
 AS_WRITTEN = UrlRules(strip_params=(), session_params=())
 """Parameters are not removed from URLs that a handler asks for."""
 
 _EXTRACT = ExtractPolicy(obey_nofollow=False)
 
+T = TypeVar("T")
+
+
+async def _read_in_thread(document: Document, limits: ParseLimits, exchange: Exchange) -> ParsedDocument:
+    return await asyncio.to_thread(read, document._replace(body=exchange.body), limits)
+
+
+async def _at_once(work: Awaitable[T]) -> T:
+    return await work
+
 
 class Files:
     """Downloaded files in `folder`, each under the digest of its contents; None: there is no folder. `max_decoded`: the
-    most bytes of an answer after decompression, also of one that is no file."""
+    most bytes of an answer after decompression, also of one that is no file; `read`: what reads documents."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self.max_decoded = MAX_DECODED
+        self.read = _read_in_thread
         self._known: dict[str, Download] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -109,9 +118,19 @@ class KnownAnswers:
 
 
 class VisitRequests:
-    """Makes the requests of the handler of `page` during `visit`; None: it cannot make any. `page`: None for a program."""
+    """Makes the requests of the handler of `page` during `visit`; None: it cannot make any. `page`: None for a program.
+    `wait_for` waits for what takes long, and `prepare` for what is slow to do with an answer."""
 
-    def __init__(self, page: ParsedPage | None, visit: Visit | None, files: Files) -> None:
+    def __init__(
+        self,
+        page: ParsedPage | None,
+        visit: Visit | None,
+        files: Files,
+        wait_for: Callable[[Awaitable[Any]], Awaitable[Any]] = _at_once,
+        prepare: Callable[[ParsedPage], Awaitable[None]] | None = None,
+    ) -> None:
+        self._wait_for = wait_for
+        self._prepare = prepare
         self._page = page
         self._visit = visit
         self._files = files
@@ -124,17 +143,32 @@ class VisitRequests:
 
     async def fetch(self, request: Request) -> ParsedPage:
         """See `Handle.fetch`."""
-        exchange = await self._exchange(self.url_of(request.url), request.request)
-        return await _answered(exchange, ParseLimits(_EXTRACT, self._files.max_decoded))
+        answer: ParsedPage = await self._wait_for(self._answer(self.url_of(request.url), request.request))
+        return answer
+
+    async def _answer(self, url: str, request: RequestData) -> ParsedPage:
+        exchange = await self._exchange(url, request)
+        content_type = exchange.header_text(b"content-type")
+        if exchange.encoding:
+            content_type = f"{MediaType.parse(content_type).essence or 'text/html'}; charset={exchange.encoding}"
+        document = Document(b"", exchange.url, exchange.content_coding, content_type)
+        reading = await self._files.read(document, ParseLimits(_EXTRACT, self._files.max_decoded), exchange)
+        answer = ParsedPage.of(reading.describe(page_of(exchange), content_type, exchange.truncated))
+        if self._prepare is not None:
+            await self._prepare(answer)
+        return answer
 
     async def download(self, request: Request) -> Download:
         """See `Handle.download`."""
         url = self.url_of(request.url)
-        key = f"{url}#{request.key}"
-        async with self._files.turn(key):
-            return self._files.known(key) or await self._download(url, key, request.request)
+        file: Download = await self._wait_for(self._download(url, f"{url}#{request.key}", request.request))
+        return file
 
     async def _download(self, url: str, key: str, request: RequestData) -> Download:
+        async with self._files.turn(key):
+            return self._files.known(key) or await self._downloaded(url, key, request)
+
+    async def _downloaded(self, url: str, key: str, request: RequestData) -> Download:
         exchange = await self._exchange(url, request)
         if exchange.status != 200:
             raise Refused(f"http_{exchange.status}", url)
@@ -170,15 +204,3 @@ def _joined(written: str, base: str | None) -> str:
         return canonicalize(written, base, AS_WRITTEN).href
     except BadUrl as error:
         raise Refused("bad_url", str(error)) from error
-
-
-async def _answered(exchange: Exchange, limits: ParseLimits) -> ParsedPage:
-    def parsed() -> ParsedPage:
-        content_type = exchange.header_text(b"content-type")
-        if exchange.encoding:
-            content_type = f"{MediaType.parse(content_type).essence or 'text/html'}; charset={exchange.encoding}"
-        document = Document(exchange.body, exchange.url, exchange.content_coding, content_type)
-        return ParsedPage.of(read(document, limits).describe(page_of(exchange), content_type, exchange.truncated))
-
-    limit = LARGE_BODY // 32 if exchange.content_coding else LARGE_BODY
-    return await asyncio.to_thread(parsed) if len(exchange.body) > limit else parsed()

@@ -1,7 +1,8 @@
 """Limits the calls of handlers in number and time. What a handler raises becomes part of the result.
 
 Domains have turns (`crawler.parse.turns`). The trees of large pages are parsed one at a time, in a thread, before the
-handler is called.
+handler is called. While a handler waits for an answer, another call may have its slot, unless its page is large: those
+have half of the slots, and keep them.
 
 A call that takes too long is given up: an async one is cancelled, ends a second later even if it catches that, and keeps
 its slot until then. A thread goes on without effect, and its slot is free for another call, unless `MOST_THREADS` run
@@ -19,7 +20,7 @@ import logging
 import re
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -70,7 +71,8 @@ class HandlerRunner(Middlewares):
     def __init__(self, router: Router, settings: HandlersTable, context: Context | None = None) -> None:
         super().__init__(router, context or Context(), settings.timeout)
         self._slots = FairTurns([None] * settings.concurrency)
-        self._trees = FairTurns([None], rest=1.0)
+        self._are_lent = settings.concurrency > 1
+        self._trees, self._trees_of_answers = FairTurns([None], rest=1.0), FairTurns([None], rest=1.0)
         self._running: set[asyncio.Future[Any]] = set()
         self._told = set[str]()  # labels of which the log says that they have no handler
 
@@ -98,15 +100,14 @@ class HandlerRunner(Middlewares):
 
     async def _call(self, function: Handler, page: Page, visit: Visit | None) -> Handled:
         parsed, context = ParsedPage.of(page), self._context
-        requests = VisitRequests(parsed, visit, context.files)
-        handle = Handle(context.settings, context.state, requests, SharedValues(context.store.ask))
         is_large = _is_large(parsed)
-        slot = contextlib.ExitStack()  # closed twice, it releases once
+        slot = _Slot(self._slots, page.domain, is_large, is_lent=not is_large and self._are_lent)
+        requests = VisitRequests(parsed, visit, context.files, slot.wait_for, self._prepare_answer)
+        handle = Handle(context.settings, context.state, requests, SharedValues(context.store.ask))
         async with self._trees.turn(page.domain, is_heavy=True) if is_large else contextlib.nullcontext():
             if is_large:
                 await asyncio.to_thread(_parse, parsed)
-            _, end = await self._slots.take(page.domain, is_large)
-            slot.callback(end)
+            await slot.take()
             if visit is not None:
                 visit.ends_in(self._timeout_s)
             call = begin(function, (parsed, handle), slot.close)
@@ -132,10 +133,59 @@ class HandlerRunner(Middlewares):
         result = handle.result(name)
         return msgspec.structs.replace(result, base=await _base(parsed)) if result.added else result
 
+    async def _prepare_answer(self, answer: ParsedPage) -> None:
+        if _is_large(answer):
+            async with self._trees_of_answers.turn(answer.domain, is_heavy=True):
+                await asyncio.to_thread(_parse, answer)
+
     def _ended(self, call: asyncio.Future[Any]) -> None:
         self._running.discard(call)
         if not call.cancelled():
             call.exception()  # so that nobody reports one that came too late
+
+
+class _Slot:
+    """The slot of a call for a page of `domain`. `is_lent`: others may have it while the call waits."""
+
+    def __init__(self, slots: FairTurns[None], domain: str, is_heavy: bool, is_lent: bool) -> None:
+        self._slots, self._domain, self._is_heavy, self._is_lent = slots, domain, is_heavy, is_lent
+        self._end: Callable[[], None] | None = None
+        self._waiting = 0
+        self._is_closed = False
+
+    async def take(self) -> None:
+        """Wait for a slot."""
+        _, end = await self._slots.take(self._domain, self._is_heavy)
+        if self._is_closed or self._waiting or self._end is not None:  # as several tasks of a call may take it
+            end()
+        else:
+            self._end = end
+
+    def close(self) -> None:
+        """Return the slot finally, if that has not been done."""
+        self._is_closed = True
+        self._return()
+
+    def _return(self) -> None:
+        end, self._end = self._end, None
+        if end is not None:
+            end()
+
+    async def wait_for(self, work: Awaitable[Any]) -> Any:
+        """What `work` returns."""
+        if not self._is_lent:
+            return await work
+        self._waiting += 1
+        self._return()
+        try:
+            return await work
+        except asyncio.CancelledError:
+            self.close()  # the call must end soon, whoever has the slots
+            raise
+        finally:
+            self._waiting -= 1
+            if not (self._waiting or self._is_closed):
+                await self.take()
 
 
 async def _base(page: ParsedPage) -> str:

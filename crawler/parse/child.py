@@ -407,6 +407,11 @@ class DocumentOffloader:
         self._inline.spend(domain, took_s, now)
         return parsed
 
+    async def contents(self, document: Document, limits: ParseLimits, exchange: Exchange) -> ParsedDocument:
+        """The contents of `document` with the body of `exchange`, which it does not hold: that may wait in a file."""
+        found = self.read_at_once(document._replace(body=exchange.body), limits, domain_of(host_of(document.url)))
+        return found or await self.read(document, limits, exchange)
+
     async def read(self, document: Document, limits: ParseLimits, exchange: Exchange) -> ParsedDocument:
         """The contents of `document` with the body of `exchange`: none if it exceeds the limits on time or memory, which is
         counted as `unread`."""

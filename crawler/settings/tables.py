@@ -690,8 +690,9 @@ class HandlersTable(Table, frozen=True, kw_only=True):
     concurrency: Annotated[
         int,
         Meta(ge=1, le=1_000),
-        "Maximum number of handlers that run at the same time in a replica. Higher: handlers that wait for other services "
-        "do not hold up each other; lower: less memory.",
+        "Maximum number of handlers that run at the same time in a replica. Those that wait for `crawl.fetch` or "
+        "`crawl.download` do not count, unless their page is large, or this is 1. Higher: handlers that wait for other "
+        "services do not hold up each other; lower: less memory.",
     ] = 16
     timeout: Annotated[
         PositiveFloat,

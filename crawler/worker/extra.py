@@ -51,6 +51,10 @@ MAX_EXTRAS = 200
 MAX_EXTRA_BYTES = 64 << 20
 """Extra requests for a page, and bytes of their bodies. They are in memory until the page is written."""
 
+MOST_HELD_BYTES = 128 << 20
+"""Bytes of such bodies of all pages whose handlers have not ended, beyond which only the first of these pages makes
+requests."""
+
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
 
@@ -108,6 +112,7 @@ class PageVisit:
     def end(self) -> None:
         """End the visit. Requests that nobody has awaited are cancelled."""
         self.is_over = True
+        self.requests_of.holding.pop(self, None)
         self.may_pass |= self.was_held_up and bool(self.callers)  # the handler took too long for that
         self.leased.in_browser -= self.browser is not None
         for caller in self.callers:
@@ -146,6 +151,7 @@ class ExtraRequests:
     _lines: WeakValueDictionary[tuple[str, bool], asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
     _gates: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary, init=False)
     _resting: dict[str, float] = field(default_factory=dict, init=False)
+    holding: dict[PageVisit, None] = field(default_factory=dict, init=False)  # visits of handlers with responses
 
     def begin_visit(self, leased: LeasedDomain, browser: BrowserRequestPolicy | None = None) -> PageVisit:
         """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`). `browser`: how
@@ -169,11 +175,14 @@ class ExtraRequests:
             if visit.requests >= MAX_EXTRAS or visit.received_bytes >= MAX_EXTRA_BYTES:
                 raise Refused("too_many", f"a page may make {MAX_EXTRAS} requests for {MAX_EXTRA_BYTES >> 20} MiB")
             visit.requests += 1
+            await self._room(visit)
             exchange = await self._exchange(visit, request)
             visit.received_bytes += len(exchange.body)
             extra = Extra(exchange, request.kind)
             if visit.leased.domain:
                 visit.extras.append(extra)
+                if not (visit.browser or visit.is_over):
+                    self.holding[visit] = None
             else:
                 await self.robots.committer.add(Result(visit.leased, exchange=LooseExchange.of(extra)))
             result = f"{exchange.status // 100}xx"
@@ -187,6 +196,16 @@ class ExtraRequests:
             if task is not None:
                 visit.callers.discard(task)
             self.runtime.events.emit(ExtraRequested(request.kind, result))
+
+    async def _room(self, visit: PageVisit) -> None:
+        """Wait while too many responses are held, unless those of `visit` came first. Raises Refused."""
+        while (
+            visit.browser is None
+            and sum(other.received_bytes for other in self.holding) > MOST_HELD_BYTES
+            and next(iter(self.holding)) is not visit
+        ):
+            self._check(visit)
+            await self.runtime.clock.sleep(LOOK_AGAIN_S)
 
     async def _exchange(self, visit: PageVisit, request: HttpRequest) -> Exchange:
         domain = domain_of(host_of(request.url))

@@ -218,7 +218,7 @@ class PageBuilder:
                 is_ok and "feed" in self.settings.extract.link_kinds,
                 link,
             )
-            reading = await self._read(document, exchange, entry.domain)
+            reading = await self._offload.contents(document, self._limits, exchange)
             if refresh := exchange.header_text(b"refresh"):
                 reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
             if render is not None and is_ok and reading.found.error is None:
@@ -293,7 +293,7 @@ class PageBuilder:
             return page, reading
         url = rendered.url if origin_of(rendered.url) == origin_of(exchange.url) else exchange.url
         shown = document._replace(url=url, coding="", content_type="text/html; charset=utf-8", may_be_sitemap=False)
-        found = await self._read(shown, rendered.dom, entry.domain)
+        found = await self._offload.contents(shown, self._limits, rendered.dom)
         static, reading = reading, united(reading, found, rendered.links, self.settings.extract)
         rendering.learn(render, rendered, extras, static, reading, decoded)
         if reading.found.requisites:
@@ -301,11 +301,6 @@ class PageBuilder:
             left = tuple(url for url in reading.found.requisites if url.href not in loaded)
             reading = reading._replace(found=msgspec.structs.replace(reading.found, requisites=left))
         return page, reading
-
-    async def _read(self, document: Document, exchange: Exchange, domain: str) -> ParsedDocument:
-        """The contents of `document` with the body of `exchange`, which it does not hold: that may wait in a file."""
-        found = self._offload.read_at_once(document._replace(body=exchange.body), self._limits, domain)
-        return found or await self._offload.read(document, self._limits, exchange)
 
     def _compared(
         self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument, sent: str

@@ -16,10 +16,14 @@ import msgspec
 import pytest
 
 from crawler import Handle, ParsedPage, Router
-from crawler.errors import UserError
+from crawler.errors import Refused, UserError
 from crawler.handlers.middlewares import give_up, until_given_up
+from crawler.handlers.requests import KnownAnswers
+from crawler.handlers.router import Context
 from crawler.handlers.runner import HandlerRunner
-from crawler.page import Page
+from crawler.hooks import HttpRequest
+from crawler.page import Exchange, Extra, Page
+from crawler.parse.child import DocumentOffloader
 from crawler.settings.tables import HandlersTable
 from tests.sinks.values import exchange, page
 
@@ -275,6 +279,119 @@ async def test_of_too_many_threads_each_keeps_its_slot_until_it_ends(monkeypatch
     blocking.release.set()
     assert (await third).reason == ""
     assert blocking.started == 3
+
+
+class Waiting:
+    """A visit whose requests are answered after `release`."""
+
+    def __init__(self) -> None:
+        self.extras: list[Extra] = []
+        self.release = asyncio.Event()
+        self.asked = asyncio.Semaphore(0)
+
+    async def send(self, request: HttpRequest) -> Exchange:
+        self.asked.release()
+        await self.release.wait()
+        if request.url.endswith("/none"):
+            raise Refused("robots")
+        return exchange("http://a.test/answer", b"<h1>y")
+
+    def ends_in(self, seconds: float) -> None: ...
+
+
+async def test_handlers_that_wait_for_answers_hold_up_no_others() -> None:
+    router, visit, seen = Router(), Waiting(), list[int]()
+    running = 0
+
+    @router.handler("/waits")
+    async def waits(page: ParsedPage, crawl: Handle) -> None:
+        nonlocal running
+        asked = (crawl.fetch(f"http://a.test/{name}") for name in ("one", "two", "none"))
+        await asyncio.gather(*asked, return_exceptions=True)
+        running += 1
+        seen.append(running)
+        await asyncio.sleep(0.01)
+        running -= 1
+
+    @router.handler("/good")
+    def good(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("items", {})
+
+    runner = HandlerRunner(router, PATIENT)
+    pages = [msgspec.structs.replace(a_page(f"/waits{number}"), domain=f"h{number}.test") for number in range(9)]
+    async with asyncio.timeout(60):
+        for _ in range(2):
+            visit.release.clear()
+            waiting = asyncio.gather(*(runner.handle(page, visit) for page in pages))
+            for _ in range(27):
+                await visit.asked.acquire()
+            assert (await runner.handle(a_page("/good"))).items
+            visit.release.set()
+            assert {handled.reason for handled in await waiting} == {""}
+    assert len(seen) == 18
+    assert max(seen) <= PATIENT.concurrency
+
+
+async def test_what_is_cancelled_while_it_waits_for_an_answer_leaves_its_slot_free() -> None:
+    router, visit = Router(), Waiting()
+
+    @router.handler("/waits")
+    async def waits(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.fetch("http://a.test/one")
+
+    @router.handler("/good")
+    def good(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("items", {})
+
+    runner = HandlerRunner(router, QUICK)
+    async with asyncio.timeout(60):
+        lost = await asyncio.gather(*(runner.handle(a_page("/waits"), visit) for _ in range(6)))
+        assert {handled.reason for handled in lost} == {"handler_timeout"}
+        assert (await runner.handle(a_page("/good"))).items
+
+
+async def test_a_single_handler_runs_alone() -> None:
+    router, visit, started = Router(), Waiting(), 0
+
+    @router.handler()
+    async def waits(page: ParsedPage, crawl: Handle) -> None:
+        nonlocal started
+        started += 1
+        await crawl.fetch("http://a.test/one")
+
+    runner = HandlerRunner(router, HandlersTable(concurrency=1, timeout=60.0))
+    both = asyncio.gather(*(runner.handle(a_page("x"), visit) for _ in range(2)))
+    await visit.asked.acquire()
+    await asyncio.sleep(0.1)
+    assert started == 1
+    visit.release.set()
+    await both
+
+
+async def test_a_costly_answer_is_read_and_parsed_beside_the_event_loop() -> None:
+    """73 bytes of brotli are 15 MB of frames, which took 2.4 s; and the tree of what is fetched took more."""
+    body = brotli.compress(b"<h1>x</h1><frameset>" + b"<frame src=a>" * 1_200_000, quality=9)
+    answer = msgspec.structs.replace(
+        exchange("http://a.test/answer", body),
+        headers=((b"content-type", b"text/html; charset=utf-8"), (b"content-encoding", b"br")),
+    )
+    router, offloader = Router(), DocumentOffloader()
+    visit = KnownAnswers([("http://a.test/answer", answer)])
+
+    @router.handler()
+    async def fetches(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("items", {"text": (await crawl.fetch("http://a.test/answer")).select_text("h1")})
+
+    context = Context()
+    context.files.read = offloader.contents
+    runner = HandlerRunner(router, PATIENT, context)
+    began = time.thread_time()
+    try:
+        (item,) = (await runner.handle(a_page("x"), visit)).items
+    finally:
+        await offloader.stop()
+    assert json.loads(item.json) == {"text": "x"}
+    assert time.thread_time() - began < 1.0
 
 
 async def test_an_item_is_in_one_line_whatever_it_is_made_of() -> None:
