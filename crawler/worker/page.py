@@ -295,7 +295,10 @@ class PageBuilder:
         shown = document._replace(url=url, coding="", content_type="text/html; charset=utf-8", may_be_sitemap=False)
         found = await self._offload.contents(shown, self._limits, rendered.dom)
         static, reading = reading, united(reading, found, rendered.links, self.settings.extract)
-        rendering.learn(render, rendered, extras, static, reading, decoded)
+        if not rendering.learn(render, rendered, extras, static, reading, decoded) and why == "sample":
+            # Scripts may hide what the server sends, such as behind a wall: the page is what most of its like are.
+            page = msgspec.structs.replace(page, rendered=msgspec.structs.replace(rendered, dom=None))
+            reading = united(found, static, rendered.links, self.settings.extract)
         if reading.found.requisites:
             loaded = {extra.exchange.url for extra in extras}
             left = tuple(url for url in reading.found.requisites if url.href not in loaded)

@@ -145,17 +145,18 @@ class PageRendering:
         static: ParsedDocument,
         dom: ParsedDocument,
         decoded: Callable[[], bytes],
-    ) -> None:
+    ) -> bool:
         """Learn from the page of `turn`, which was read as `static` before and as `dom` after it was rendered, and needed
-        `extras`. `decoded`: see `why`."""
+        `extras`. Returns whether it has more than before, or may have. `decoded`: see `why`."""
         if self.policy.mode != "auto" or rendered.dom is None or not is_evidence(rendered):
-            return
+            return True
         entry, body = turn.entry, decoded()
         words, words_of_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
         gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
         asked = (extra.exchange.url for extra in extras if extra.kind == "xhr")
         data = data_traits(url for url in asked if domain_of(host_of(url)) == entry.domain)
         turn.leased.learnt = self._choice.learn(entry, rendered.why, gained, self._traits_of(entry, body), data)
+        return gained
 
     def to_visit_again(self, entry: Entry) -> list[Entry]:
         """The pages that were settled without a browser, and that need one, as the page of `entry` has shown."""

@@ -177,6 +177,24 @@ def test_with_auto_only_the_pages_that_need_it_are_rendered(
     assert not why["thing"]  # no script
 
 
+def test_a_sample_that_shows_less_is_the_page_that_the_server_has_sent(
+    site: Site, settings: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    wall = "<script>document.body.innerHTML = '<a href=/login>Please log in</a>'</script>"
+    site.respond = lambda request: {  # type: ignore[method-assign, assignment]
+        "/": f"<title>Shop</title>{'<p>All of it is here. ' * 40}<a href=/thing>thing</a>{wall}",
+        "/thing": "A thing",
+        "/login": "A form",
+    }.get(request.path)
+    settings["render"]["mode"] = "auto"
+    settings["archive"] = {"text": "text"}
+    assert crawled(settings).stats.done == {"ok": 3}
+    (lines,) = (tmp_path / "out").glob("*.pages.jsonl")
+    home = next(line for line in map(json.loads, lines.read_text().splitlines()) if line["url"].endswith("test/"))
+    assert (home["rendered"], home["rendered_why"], home["text"].count("here")) == ("done", "sample", 40)
+    assert "log in" not in home["text"]
+
+
 SITE_JS = """if (location.pathname.startsWith('/list/'))
     fetch('/of' + location.pathname).then(r => r.json()).then(ids => { for (const id of ids)
         document.body.insertAdjacentHTML('beforeend', `<a href="/thing/${id}">Thing</a> `) })"""
