@@ -11,7 +11,7 @@ so most URLs are stored without scheme and host), its depth, its tries, its redi
     s 02 0 0 0 /docs/index.html
     | |  | | |
     | |  | | +-- times taken back after its lease expired, one hexadecimal digit
-    | |  | +---- redirect hops from the last link, one hexadecimal digit
+    | |  | +---- redirect hops from the last link, one digit of those in HOPS
     | |  +------ tries so far, one hexadecimal digit
     | +--------- links from the seed, two hexadecimal digits
     +----------- how the URL begins, see _BEGINNINGS; in upper case: it is a page requisite
@@ -30,7 +30,7 @@ import msgspec
 
 MAX_DEPTH = 255
 MAX_TRIES = 15
-MAX_HOPS = 15
+HOPS = "0123456789abcdefghijk"  # by number; browsers follow twenty
 
 MOST_PRIORITY = 1e11
 """Priorities lie between minus this and this. Known pages in a queue have higher ones (`lua/known_pages.lua`)."""
@@ -153,7 +153,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         code, rest = _shortened(self.url, self.domain)
         code = code.upper() if self.mode == "requisite" else code
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
-        raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.taken_back:x}{rest}"
+        raw = f"{code}{depth:02x}{tries:x}{HOPS[min(self.hops, len(HOPS) - 1)]}{self.taken_back:x}{rest}"
         provenance = self.provenance
         if self.visit:
             return f"{raw} {provenance} {self.visit}"
@@ -300,5 +300,5 @@ def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     code = raw[0].lower()
     url = rest if code == _WHOLE else _BEGINNINGS[code] + domain + rest
     mode: PushMode = "new" if raw[0] == code else "requisite"
-    depth, tries, hops, taken_back = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
+    depth, tries, hops, taken_back = int(raw[1:3], 16), int(raw[3], 16), HOPS.index(raw[4]), int(raw[5], 16)
     return Entry(url, domain, priority, depth, tries, hops, taken_back, mode, via, visit, tag, chain)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
+from frontier.entries import HOPS, MAX_DEPTH, Entry, parse_entry
 from frontier.keys import ShardKeys
 from frontier.known_pages import find_page
 from frontier.outboxes import OUTBOX_LINKS
@@ -156,8 +156,8 @@ class UrlLookup:
 
     async def _among_likely(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
         """Looks for a queued URL that was never retried or lost, at any depth and with any number of redirect hops."""
-        heads = product(range(MAX_DEPTH + 1), range(MAX_HOPS + 1))
-        texts = [f"{bare.raw[0]}{depth:02x}0{hops:x}0{bare.raw[6:]}" for depth, hops in heads]
+        heads = product(range(MAX_DEPTH + 1), HOPS)
+        texts = [f"{bare.raw[0]}{depth:02x}0{hops}0{bare.raw[6:]}" for depth, hops in heads]
         (scores,) = await self._store.send([command("ZMSCORE", keys.queue(bare.domain), *texts)])
         for raw, priority in zip(texts, scores, strict=True):
             if priority is not None:

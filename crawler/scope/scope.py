@@ -108,7 +108,7 @@ class Scope(msgspec.Struct, frozen=True):
     include: tuple[UrlPattern, ...] = ()
     exclude: tuple[UrlPattern, ...] = ()
     max_depth: int | None = None
-    max_hops: int = 10
+    max_hops: int = 20
 
     @classmethod
     def of(
@@ -119,7 +119,7 @@ class Scope(msgspec.Struct, frozen=True):
         include: Iterable[str] = (),
         exclude: Iterable[str] = (),
         max_depth: int | None = None,
-        max_hops: int = 10,
+        max_hops: int = 20,
     ) -> Scope:
         """A scope of one kind.
 

@@ -254,8 +254,8 @@ class ScopeTable(Table, frozen=True, kw_only=True):
         Annotated[Count, Meta(le=255)] | None, "Maximum number of links from a seed to a page. Unset: no limit."
     ] = None
     max_hops: Annotated[
-        Count, Meta(le=15), "Maximum number of consecutive redirects, and of sitemap indexes that name each other."
-    ] = 10
+        Count, Meta(le=20), "Maximum number of consecutive redirects, and of sitemap indexes that name each other."
+    ] = 20
     sitemaps: Annotated[bool, "Fetch the sitemaps that robots.txt names, and queue the URLs that they list."] = True
     guess_sitemaps: Annotated[
         bool,

@@ -54,6 +54,9 @@ class Hosts(Site):
                 return path
             case "circle.test":  # over ever new URLs
                 return "/" if path.startswith("/start") else f"/start?number={len(self.answered)}"
+            case "chain.test":  # twenty redirects
+                number = int(path[1:] or 0)
+                return f"/{number + 1}" if number < 20 else ""
             case _:
                 written = PATHS.get(path.partition("?")[0].partition(";")[0].replace("%7E", "~").lower(), path)
                 return "" if path == written else written
@@ -116,6 +119,11 @@ async def test_a_url_is_requested_as_its_site_writes_it_unless_robots_txt_denies
     assert set(reasons) == {"/", "/~staff/", "/list", "/news/%D0%BF", "/app", "/offer"}
     assert {f"written.test{one}" for one in WRITTEN} <= set(asked(site))
     assert f"written.test{DENIED}" not in asked(site)
+
+
+async def test_as_many_redirects_are_followed_as_by_browsers(site: Hosts, tmp_path: Path) -> None:
+    pages = await pages_of(site, tmp_path, "http://chain.test/")
+    assert [page.reason for page in pages] == ["redirect"] * 20 + ["ok"]
 
 
 async def test_a_loop_ends_with_its_reason(site: Hosts, tmp_path: Path) -> None:

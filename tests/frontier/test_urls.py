@@ -484,7 +484,7 @@ def test_wildcards_exceptions_and_encoded_names_of_the_list_apply() -> None:
     ],
 )
 def test_any_url_survives_the_round_trip(url: str) -> None:
-    original = Entry(url, "a.test", 1.5, depth=17, tries=2, hops=3, taken_back=4)
+    original = Entry(url, "a.test", 1.5, depth=17, tries=2, hops=20, taken_back=4)
     assert parse_entry(original.raw, "a.test", 1.5) == original
 
 

@@ -36,7 +36,7 @@ class Policy:
     """The settings of the crawl under test."""
 
     tries: int = 4  # requests for a URL at most
-    max_hops: int = 10  # redirects in a row at most: the target of one more is not fetched
+    max_hops: int = 20  # redirects in a row at most: the target of one more is not fetched
     max_depth: int | None = None  # links from a seed at most
     sitemaps: bool = True  # follow those that robots.txt name; what they list has depth 1
 
