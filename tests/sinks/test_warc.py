@@ -341,6 +341,8 @@ PIECES = [
     "asp",
     "sessionid=1",
     "index.html",
+    "+,;:@!$'*",
+    "?b=2&a",
     "(s(x))",
     "?",
     "=",
