@@ -219,8 +219,9 @@ def _without_complaints() -> Iterator[None]:
 
 
 def give_up(call: asyncio.Future[Any]) -> None:
-    """Cancel `call`, and end it some time later if it goes on."""
+    """Cancel `call`, and end it some time later if it goes on. Nobody reports what it raises then."""
     if call.cancel():
+        call.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         asyncio.get_running_loop().call_later(PATIENCE_S, call.cancel, _GIVEN_UP)
 
 

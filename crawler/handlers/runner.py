@@ -73,7 +73,6 @@ class HandlerRunner(Middlewares):
         self._slots = FairTurns([None] * settings.concurrency)
         self._are_lent = settings.concurrency > 1
         self._trees, self._trees_of_answers = FairTurns([None], rest=1.0), FairTurns([None], rest=1.0)
-        self._running: set[asyncio.Future[Any]] = set()
         self._told = set[str]()  # labels of which the log says that they have no handler
 
     def wants(self, page: Page) -> bool:
@@ -81,7 +80,7 @@ class HandlerRunner(Middlewares):
         if self._router.route_of(page) is not None:
             return True
         is_ok = page.outcome is Outcome.DONE and page.exchange is not None and page.exchange.status in OK
-        if is_ok and page.label not in {"", *self._told, *self._router.labels} and len(self._told) < MOST_TOLD:
+        if page.label and is_ok and page.label not in self._told | self._router.labels and len(self._told) < MOST_TOLD:
             self._told.add(page.label)
             log(logging.WARNING, "label_without_handler", label=page.label, first=page.url)  # perhaps a typing error
         return False
@@ -111,8 +110,6 @@ class HandlerRunner(Middlewares):
             if visit is not None:
                 visit.ends_in(self._timeout_s)
             call = begin(function, (parsed, handle), slot.close)
-            self._running.add(call)
-            call.add_done_callback(self._ended)
             if is_large:
                 await asyncio.sleep(0)  # what it does at once belongs to the turn
         name = name_of(function)
@@ -137,11 +134,6 @@ class HandlerRunner(Middlewares):
         if _is_large(answer):
             async with self._trees_of_answers.turn(answer.domain, is_heavy=True):
                 await asyncio.to_thread(_parse, answer)
-
-    def _ended(self, call: asyncio.Future[Any]) -> None:
-        self._running.discard(call)
-        if not call.cancelled():
-            call.exception()  # so that nobody reports one that came too late
 
 
 class _Slot:

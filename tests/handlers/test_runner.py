@@ -50,7 +50,6 @@ class Blocking:
         crawl.push("late", {})
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python says that it went on
 async def test_a_handler_that_catches_its_end_ends_all_the_same() -> None:
     router = Router()
 
