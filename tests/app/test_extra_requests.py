@@ -506,6 +506,7 @@ def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[st
 
 def test_a_handler_that_catches_all_refusals_ends_with_its_time(site: Site, settings: dict[str, Any]) -> None:
     settings["handlers"] = {"timeout": 1}
+    settings["politeness"]["tries"] = 1
     router = Router()
 
     @router.handler("/product/0")
