@@ -662,6 +662,9 @@ class Committer:
         settled, time_slice = self._runtime.now(), TimeSlice(self._runtime.clock)
         for result in group.pages:
             assert result.page is not None
+            if not (result.page.noarchive or result.page.is_withheld):  # what browsers have loaded is archived
+                loaded = (one.exchange for one in result.page.extras if one.exchange.status < 400)
+                self._recent.add(*(Entry(one.url, result.page.domain, mode="requisite") for one in loaded))
             try:
                 self._runtime.events.emit(
                     RequisiteSettled(result.page) if result.page.is_requisite else PageSettled(result.page)

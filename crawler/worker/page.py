@@ -299,9 +299,15 @@ class PageBuilder:
             # Scripts may hide what the server sends, such as behind a wall: the page is what most of its like are.
             page = msgspec.structs.replace(page, rendered=msgspec.structs.replace(rendered, dom=None))
             reading = united(found, static, rendered.links, self.settings.extract)
-        if reading.found.requisites:
+        if self.settings.extract.requisites:
+            embedded = dict.fromkeys(reading.found.requisites)
+            for sent in (extra.exchange for extra in extras if extra.kind in ("stylesheet", "frame")):
+                media, coding = sent.header_text(b"content-type"), sent.content_coding
+                part = document._replace(url=sent.url, coding=coding, content_type=media, may_be_sitemap=False)
+                found = await self._offload.contents(part, self._limits, sent)
+                embedded |= dict.fromkeys(found.found.requisites)
             loaded = {extra.exchange.url for extra in extras}
-            left = tuple(url for url in reading.found.requisites if url.href not in loaded)
+            left = tuple(url for url in embedded if url.href not in loaded)
             reading = reading._replace(found=msgspec.structs.replace(reading.found, requisites=left))
         return page, reading
 

@@ -377,6 +377,28 @@ def test_scripts_see_the_cookies_of_their_site_and_records_do_not(tmp_path: Path
     assert not [record for record in records if b"lemon" in record or b"plum" in record]
 
 
+def test_what_a_browser_has_loaded_is_no_requisite_of_other_pages(
+    site: Site, settings: dict[str, dict[str, Any]]
+) -> None:
+    """What its style sheets and frames embed is one, as far as the browser has not loaded it, too."""
+    markup = (
+        "<link rel=stylesheet href=/s.css><script src=/s.js></script><iframe src=/frame></iframe><a href=/two>x</a>"
+    )
+    site.respond = lambda request: {  # type: ignore[method-assign, assignment]
+        "/": markup,
+        "/two": markup,
+        "/s.js": Reply("1", headers={"Content-Type": "text/javascript"}),
+        "/s.css": Reply("p { background: url(/of-style.png) }", headers={"Content-Type": "text/css"}),
+        "/frame": "<img src=/of-frame.png>",
+        "/of-style.png": Reply(b"png", headers={"Content-Type": "image/png"}),
+        "/of-frame.png": Reply(b"png", headers={"Content-Type": "image/png"}),
+    }.get(request.path)
+    settings["archive"] = {"requisites": True}
+    settings["render"]["never"] = ["/frame"]
+    crawled(settings)
+    assert [site.times(path) for path in ("/s.css", "/s.js", "/of-style.png", "/of-frame.png")] == [1, 1, 1, 1]
+
+
 def test_a_page_that_is_never_rendered_is_not(site: Site, settings: dict[str, dict[str, Any]]) -> None:
     settings["render"]["never"] = ["test/$"]
     assert crawled(settings).stats.done == {"ok": 3}
