@@ -346,8 +346,9 @@ RETRY_S = 5.0
 """Seconds until another process is started if none could be."""
 
 TRIES = 2
-_KILLED = -signal.SIGKILL
-"""Exit code of a process that an operator, or the kernel for lack of memory, ended: worth a second try."""
+_NOT_THE_PAGES_FAULT = (-signal.SIGKILL, 0)
+"""Exit codes of a process that an operator, or the kernel for lack of memory, ended, and of one that has not answered
+before it used up its CPU time, because it was stopped: worth a second try."""
 
 UNREAD = Content(cut=("text",))
 """The content of a document that exceeded the time or memory limit."""
@@ -540,7 +541,7 @@ class DocumentOffloader:
                 await asyncio.sleep(self._retry_s)
             except ChildEnded as error:
                 log(logging.WARNING, "offloaded_document_unread", url=job.url, error=error)
-                tries += 1 if error.code == _KILLED else TRIES
+                tries += 1 if error.code in _NOT_THE_PAGES_FAULT else TRIES
         self._budget.spend(domain, job.CPU_S, loop.time())
         return None
 

@@ -248,6 +248,19 @@ async def test_a_process_that_somebody_killed_is_started_again_and_the_document_
         await offloader.stop()
 
 
+@pytest.mark.long
+async def test_a_document_in_a_process_that_was_stopped_is_read_by_another() -> None:
+    process = ChildProcess(reply_timeout_s=15.0)
+    offloader = DocumentOffloader(process=process)
+    try:
+        assert await read_by(offloader, SMALL, LIMITS) == read(SMALL, LIMITS)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        assert await read_by(offloader, PAGE, LIMITS) == read(PAGE, LIMITS)
+    finally:
+        await offloader.stop()
+
+
 async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_read() -> None:
     process = ChildProcess(reply_timeout_s=0.001)
     try:
