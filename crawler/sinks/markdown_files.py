@@ -28,6 +28,7 @@ from frontier.urls import canonicalize
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 _LONGEST = 80  # bytes of a part of a file name
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # what could change the settings of a terminal
 
 
 def draft(page: Page, visit: str, drafts: Path, out: Path) -> Path | None:
@@ -50,7 +51,7 @@ def draft(page: Page, visit: str, drafts: Path, out: Path) -> Path | None:
     if visit:
         lines.append(f"visit: {visit}\n")
     path = _path(page, out)
-    text = f"---\n{''.join(lines)}---\n\n{content.markdown.rstrip()}\n"
+    text = f"---\n{''.join(lines)}---\n\n{_CONTROLS.sub('', content.markdown).rstrip()}\n"
     (drafts / path.stem).write_text(text, encoding="utf-8", errors="replace")
     return path
 

@@ -51,6 +51,16 @@ def fields(text: str) -> dict[str, str]:
     return read
 
 
+def test_no_file_changes_the_terminal_that_shows_it(tmp_path: Path) -> None:
+    body = html(
+        "<h1>red \x1b[31m</h1><p>A title: &#27;]0;x&#7; and \x9b2J, long enough to be the text.", title="\x1b[0m"
+    )
+    _, files = exported(tmp_path, visited("a", body))
+    (text,) = files.values()
+    assert "long enough" in text
+    assert not set(text) & {"\x1b", "\x07", "\x9b"}
+
+
 def test_front_matter_has_what_the_page_says_of_itself(tmp_path: Path) -> None:
     head = "<meta property='article:published_time' content='2026-02-30'><link rel=canonical href=/b>"
     _, files = exported(tmp_path, visited("a", html(head=head, title="No: &quot;a&quot; # \\ 漢 😀 \x85")))
