@@ -16,7 +16,7 @@ import msgspec
 from frontier.domains import shard_of
 from frontier.errors import BadInput
 
-SCHEMA = 11
+SCHEMA = 12
 """Version of the key schema. It increases when the name, type or encoding of a key changes."""
 
 MOST_SHARDS = 65_536

@@ -13,7 +13,7 @@ In addition:
 4. Percent-encoded unreserved characters are decoded, and hex digits are in upper case (RFC 3986 6.2.2.1 and 6.2.2.2). If
    the path or query has a `%` that starts no escape, all escapes stay as they are, because decoding could create a new one.
 5. Tracking and session parameters are removed according to `UrlRules`, from the query and from path segments
-   (`;jsessionid=1`).
+   (`;jsessionid=1`), and so are segments with the session of a site in ASP.NET (`/(S(1))/`).
 6. An empty query is removed: `/a?` becomes `/a`.
 7. An IPv6 address that stands for an IPv4 address (RFC 4291 2.5.5.2) is written as that.
 
@@ -72,6 +72,9 @@ SESSION_PARAMS = (
 """Removed only if the value looks like a session token, because `sid` may also be the number of a story or a shop."""
 
 _TOKEN = r"[0-9a-z]{16,}"  # JSESSIONID has 32 hex digits, PHPSESSID 26 or 32 characters, older servers 16 or more
+
+
+_ASP_SESSION = re.compile(r"/\((?:[A-RT-Z]\([^()/]*+\))*+S\([0-9A-Za-z]{16,}\)(?:[A-Z]\([^()/]*+\))*+\)(?=/)")
 
 
 class UrlRules(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
@@ -144,7 +147,7 @@ def _without_params(tail: str, rules: UrlRules) -> str:
     path, mark, query = tail.partition("?")
     if "^" in path:
         path = path.replace("^", "%5E")
-    if ";" in path:
+    if ";" in path or "/(" in path:
         path = _without_sessions(path, rules)
     if not mark:
         return path
@@ -155,6 +158,8 @@ def _without_params(tail: str, rules: UrlRules) -> str:
 
 def _without_sessions(path: str, rules: UrlRules) -> str:
     stripped = rules.stripped_from_path.sub("", path)
+    if rules.session_params:
+        stripped = _ASP_SESSION.sub("", stripped)
     # `/..;sid=0123456789abcdef/` becomes a dot segment.
     return path if stripped == path else ada_url.URL(f"http://host{stripped}").pathname
 
@@ -327,7 +332,7 @@ class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
         self._all = directories
         slash = url.index("/", 8)
         # None if the canonical form of the directory could depend on what is appended
-        self._site = None if any(mark in url[slash:] for mark in "%;^") else site_of(url[:slash])
+        self._site = None if any(mark in url[slash:] for mark in "%;^(") else site_of(url[:slash])
 
     def __missing__(self, href: str) -> Url | Reason | Literal["to page"] | None:
         if len(href) + len(self.url) > _REMEMBERED_LENGTH:
@@ -417,7 +422,7 @@ def _join(text: str, base: str | None, rules: UrlRules, is_tidied: bool = True) 
     site = site_of(href[:slash])
     if site is None:
         return "host"
-    if is_tidied and ("%" in tail or "?" in tail or ";" in tail or "^" in tail):
+    if is_tidied and ("%" in tail or "?" in tail or ";" in tail or "^" in tail or "/(" in tail):
         tail = tidy(tail, rules)
     domain, origin = site
     if len(origin) + len(tail) > rules.max_length:

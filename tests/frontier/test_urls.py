@@ -85,6 +85,10 @@ SAME = [
     (f"http://example.com/?aspsessionidQRST={TOKEN}", "http://example.com/"),
     (f"http://example.com/a;jsessionid={TOKEN}.node1/b;v=1", "http://example.com/a/b;v=1"),
     (f"http://example.com/a/..;jsessionid={TOKEN}/b", "http://example.com/b"),
+    (f"http://example.com/(S({TOKEN}))/a/?b", "http://example.com/a/?b"),
+    (f"http://example.com/app/(X(1)S({TOKEN})F(x_-))/a", "http://example.com/app/a"),
+    (f"http://example.com/(S({TOKEN}))/../(S({TOKEN}))/a", "http://example.com/a"),
+    ("http://example.com/(S(1))/f(x)/(S(y)z)/", "http://example.com/(S(1))/f(x)/(S(y)z)/"),
     (f"http://example.com/a;aspsessionidQRST={TOKEN};x=1/b", "http://example.com/a;x=1/b"),
     (f"http://example.com/a;aspsessionidQ;x={TOKEN}", f"http://example.com/a;aspsessionidQ;x={TOKEN}"),
     (f"http://example.com/a;aspsessionidQ/b={TOKEN}", f"http://example.com/a;aspsessionidQ/b={TOKEN}"),
@@ -219,7 +223,21 @@ def test_links_need_a_base_that_can_be_crawled(base: str) -> None:
 
 CONFUSING = st.text(st.sampled_from("htp:/?#.;=&%@[]^\\ \t\nab0é\ud8002fDxn-~"), max_size=24)
 PARTS = ["http:", "https:", "/", "//", "?", "&", ";", "=", "..", ".", "a", "b", "#", "@", ":80", "^", "\\", " ", "\t"]
-SPECIAL = ["%", "%4", "%41", "%2e", "%2E", "sid", "utm_a", "jsessionid", TOKEN, "xn--", "食", "\ud800"]
+SPECIAL = [
+    f"(S({TOKEN}))/",
+    "%",
+    "%4",
+    "%41",
+    "%2e",
+    "%2E",
+    "sid",
+    "utm_a",
+    "jsessionid",
+    TOKEN,
+    "xn--",
+    "食",
+    "\ud800",
+]
 PIECES = st.lists(st.sampled_from(PARTS + SPECIAL), max_size=14).map("".join)
 TEXTS = st.one_of(st.text(max_size=30), CONFUSING, PIECES, PIECES.map("http://example.com/".__add__))
 
@@ -244,7 +262,7 @@ HOSTS = st.text(st.sampled_from("ab019xn-_."), min_size=1, max_size=8) | st.samp
     ("a.0x1", "1.2.3", "a.xn--a", "a.")
 )
 URLS = st.tuples(st.sampled_from(("http://", "https://", "HTTP://")), HOSTS, PATHS).map("".join)
-DIRECTORIES = ["", "dir/", "a//b/", "%41/", "a^b/", f"a;jsessionid={TOKEN}/", ".x/..y/"]
+DIRECTORIES = ["", "dir/", "a//b/", "%41/", "a^b/", f"a;jsessionid={TOKEN}/", f"(S({TOKEN}))/b/", ".x/..y/"]
 PAGES = ["page", "page?x=/y/", "", "?z", "100%"]
 
 
