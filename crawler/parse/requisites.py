@@ -23,12 +23,20 @@ _RELATIONS = frozenset({"stylesheet", "icon", "apple-touch-icon", "apple-touch-i
 }
 """What a `link` element embeds, by its `rel`. `shortcut icon` has two words."""
 
-_REFERENCES = ("src", "data-src", "data-lazy-src", "data-original", "poster", "background")
+_REFERENCES = ("src", "data-src", "data-lazy-src", "data-original", "data-hi-res-src", "poster", "background")
+_STYLES = ("style", "data-bg", "data-background", "data-background-image", "mask", "filter", "fill")
+"""Attributes with CSS, or, of scripts that load images late, with a reference in its place."""
+
 _SETS = ("srcset", "data-srcset", "data-lazy-srcset", "imagesrcset")
-_OF_ELEMENT = {"object": ("data",), "image": ("href", "xlink:href"), "use": ("href", "xlink:href")}
+_OF_ELEMENT = {"object": ("data",)} | dict.fromkeys(("image", "use", "feimage", "script"), ("href", "xlink:href"))
 _SELECTED = ", ".join(
-    ["link[rel]", "style", "[style]", "iframe[srcdoc]", *_OF_ELEMENT, *(f"[{name}]" for name in (*_REFERENCES, *_SETS))]
+    [
+        *("link[rel]", "style", "iframe[srcdoc]", "feImage", *_OF_ELEMENT),
+        *(f"[{name}]" for name in (*_REFERENCES, *_SETS, *_STYLES)),
+    ]
 )
+
+_BARE_REFERENCE = re.compile(r"[^\s()]*(?:/|\.[a-zA-Z]{2,5}(?:[?#]|\Z))[^\s()]*")
 
 _MOST_NESTED = 3
 """How deep documents in `srcdoc` are read."""
@@ -78,7 +86,11 @@ def _in_document(document: Document, depth: int) -> Iterator[str]:
             yield from (candidate.rstrip(",") for candidate in _CANDIDATE.findall(value(key)))
         if name == "link" and not _RELATIONS.isdisjoint(value("rel").lower().split()):
             yield value("href")
-        yield from _in_css(value("style"))
+        for key in _STYLES:
+            written = value(key)
+            yield from _in_css(written)
+            if key.startswith("data-") and _BARE_REFERENCE.fullmatch(written):
+                yield written
         if name == "style":
             yield from _in_css(restored(element.text))
         if (inner := value("srcdoc")) and depth < _MOST_NESTED:

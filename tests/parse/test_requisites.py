@@ -37,6 +37,14 @@ POLICY = ExtractPolicy(requisites=True)
             "a.png b.png c.svg#x",
         ),
         ("<p style=\"background: url('a.png')\">", "a.png"),
+        (
+            "<p data-bg=a.png><p data-background-image='url(b.png)'><p data-background=#fff><p data-bg=0.5>",
+            "a.png b.png",
+        ),
+        (
+            "<svg><rect mask='url(a.svg#m)' fill=red filter='url(#f)' /><feImage href=b.png /><script href=c.js /></svg>",
+            "a.svg#m b.png c.js",
+        ),
         ("<x-a><template shadowrootmode=open><link rel=stylesheet href=a.css><img src=b.png>", "a.css b.png"),
         ("<style>@import 'a.css'; p { background: url(b.png) }</style>", "a.css b.png"),
         (
