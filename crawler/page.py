@@ -214,7 +214,7 @@ class LooseExchange(Exchange, frozen=True, gc=False):
         return cls(*[*fields, extra.kind])
 
 
-class Extra(msgspec.Struct, frozen=True, gc=False):
+class Extra(msgspec.Struct, frozen=True, weakref=True):
     """An exchange that the handling of a page has caused besides that of the page. `kind`: WARC-Resource-Type, such as
     `fetch`."""
 

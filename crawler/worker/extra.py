@@ -21,11 +21,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from crawler.defects import defect
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed, Refused
@@ -52,8 +53,8 @@ MAX_EXTRA_BYTES = 64 << 20
 """Extra requests for a page, and bytes of their bodies. They are in memory until the page is written."""
 
 MOST_HELD_BYTES = 128 << 20
-"""Bytes of such bodies of all pages whose handlers have not ended, beyond which only the first of these pages makes
-requests."""
+"""Bytes of such bodies in memory, of the handlers of all pages. Beyond, requests wait, except for pages of domains that
+hold less than their share, and for the first page, unless others will be written."""
 
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
@@ -152,6 +153,7 @@ class ExtraRequests:
     _gates: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary, init=False)
     _resting: dict[str, float] = field(default_factory=dict, init=False)
     holding: dict[PageVisit, None] = field(default_factory=dict, init=False)  # visits of handlers with responses
+    held_bytes: Counter[str] = field(default_factory=Counter, init=False)  # of responses, by the page's domain
 
     def begin_visit(self, leased: LeasedDomain, browser: BrowserRequestPolicy | None = None) -> PageVisit:
         """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`). `browser`: how
@@ -182,7 +184,7 @@ class ExtraRequests:
             if visit.leased.domain:
                 visit.extras.append(extra)
                 if not (visit.browser or visit.is_over):
-                    self.holding[visit] = None
+                    self._hold(visit, extra)
             else:
                 await self.robots.committer.add(Result(visit.leased, exchange=LooseExchange.of(extra)))
             result = f"{exchange.status // 100}xx"
@@ -198,14 +200,30 @@ class ExtraRequests:
             self.runtime.events.emit(ExtraRequested(request.kind, result))
 
     async def _room(self, visit: PageVisit) -> None:
-        """Wait while too many responses are held, unless those of `visit` came first. Raises Refused."""
-        while (
-            visit.browser is None
-            and sum(other.received_bytes for other in self.holding) > MOST_HELD_BYTES
-            and next(iter(self.holding)) is not visit
-        ):
+        """Wait while `visit` may not make a request. Raises Refused."""
+        while visit.browser is None and not self.has_room(visit):
             self._check(visit)
             await self.runtime.clock.sleep(LOOK_AGAIN_S)
+
+    def has_room(self, visit: PageVisit) -> bool:
+        """Whether the handler of `visit` may make another request, by the bytes of those before."""
+        total = self.held_bytes.total()
+        if total <= MOST_HELD_BYTES or self.held_bytes[visit.leased.domain] * len(self.held_bytes) <= MOST_HELD_BYTES:
+            return True
+        left = total - sum(other.received_bytes for other in self.holding)  # will be written, whoever waits
+        return left <= MOST_HELD_BYTES and next(iter(self.holding), visit) is visit
+
+    def _hold(self, visit: PageVisit, extra: Extra) -> None:
+        """Count the body of `extra` until it has left memory."""
+        domain, size = visit.leased.domain, len(extra.exchange.body)
+        self.holding[visit] = None
+        self.held_bytes[domain] += size
+        finalize(extra, self._let_go, domain, size)
+
+    def _let_go(self, domain: str, size: int) -> None:
+        self.held_bytes[domain] -= size
+        if not self.held_bytes[domain]:
+            del self.held_bytes[domain]
 
     async def _exchange(self, visit: PageVisit, request: HttpRequest) -> Exchange:
         domain = domain_of(host_of(request.url))

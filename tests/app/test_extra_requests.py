@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,14 +22,16 @@ from crawler.app.embedded_valkey import open_store
 from crawler.audit.check import Rules, audit
 from crawler.audit.records import read_archive
 from crawler.cli.main import app as commands
+from crawler.page import Extra
 from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
-from crawler.worker.extra import ExtraRequests
+from crawler.worker.extra import ExtraRequests, PageVisit
 from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
 from frontier.reservations import Reservation, ReservationRefused, Reservations
 from politeness.delay import DelayPolicy
 from tests.e2e.harness import CRAWLER, Running, toml
+from tests.sinks.values import exchange as page_exchange
 from tests.site import Reply, Request, Site
 
 JSON = {"Content-Type": "application/json"}
@@ -75,6 +78,35 @@ def settings(site: Site, tmp_path: Path) -> dict[str, dict[str, Any]]:
     settings = site.settings(tmp_path)
     settings["fetch"]["host_map"] = site.host_map("a.test", "b.test")
     return settings
+
+
+def test_bytes_that_handlers_hold_are_shared_by_domains() -> None:
+    """At the limit, a domain with less than its share goes on, and so does the first page, which must end, unless enough
+    will be written."""
+    parts: list[Any] = [None] * 9
+    requests = ExtraRequests(*parts)
+
+    def hold(visit: PageVisit, mib: int) -> None:
+        visit.extras.append(Extra(page_exchange("x", bytes(mib << 20)), "fetch"))
+        visit.received_bytes += mib << 20
+        requests._hold(visit, visit.extras[-1])
+
+    def visit(domain: str) -> PageVisit:
+        leased: Any = SimpleNamespace(domain=domain, in_browser=0)
+        return PageVisit(requests, leased)
+
+    first, second, good = map(visit, ("a.test", "b.test", "c.test"))
+    hold(first, 60), hold(second, 64), hold(good, 1)
+    assert all(map(requests.has_room, (first, second, good)))
+    hold(second, 10)
+    assert [requests.has_room(one) for one in (first, second, good)] == [True, False, True]
+    assert [requests.has_room(visit(domain)) for domain in ("a.test", "b.test", "d.test")] == [False, False, True]
+    hold(first, 100)
+    first.end()
+    assert not requests.has_room(second)
+    first.extras.clear()
+    assert requests.has_room(second)
+    assert requests.held_bytes == {"b.test": 74 << 20, "c.test": 1 << 20}
 
 
 def crawled(router: Router, settings: dict[str, Any], *seeds: str) -> Crawl:
