@@ -323,7 +323,7 @@ class CrawlTime:
             calls = [command("HLEN", claims), command("HEXISTS", claims, self._replica), command("GET", self._key)]
             claimed, has_claimed, open_epoch = await self._store.send(calls)
             # An epoch that was opened meanwhile may have few claims yet.
-            if int(open_epoch or 0) != known.open_epoch or claimed > has_claimed:
+            if count_in(open_epoch) != known.open_epoch or claimed > has_claimed:
                 return False
         if not self._was_known:
             self.server_clock.use(reading)
@@ -349,6 +349,6 @@ def crawl_ms(store: Store, key: str) -> Callable[[], Awaitable[float]]:
 
     async def read() -> float:
         (correction_ms,) = await store.send([command("HGET", clock_key(key), "correction_ms")])
-        return int(correction_ms or 0) + await store.time_ms()
+        return count_in(correction_ms) + await store.time_ms()
 
     return read

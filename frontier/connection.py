@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import re
 import select
 import socket
 import ssl
@@ -40,6 +41,9 @@ _LATER = frozenset(
 )
 _NO_WRITES = frozenset({"OOM", "MISCONF", "READONLY", "NOREPLICAS"})
 """Those of a server that still answers reads."""
+
+_OF_VALUE = re.compile(r"user_script.*attempt to|(not an integer|not a valid float).*user_script")
+"""Errors of a script that has found a value that only somebody else can have written."""
 
 _REFUSALS = frozenset({"WRONGPASS", "NOAUTH"})
 
@@ -77,9 +81,7 @@ def translate(error: BaseException, where: str, node: str = "", key: str = "") -
         return RedisMisused(f"Redis at {where} does not permit what the crawler needs; extend its ACL ({error})")
     if "cluster support disabled" in str(error):
         return RedisMisused(f"Redis at {where} is not a node of a cluster; write its URL as redis:// ({error})")
-    if word == "WRONGTYPE" or (
-        key and "user_script" in str(error) and "attempt to" in str(error)
-    ):  # such as to add nil
+    if word == "WRONGTYPE" or (key and _OF_VALUE.search(str(error))):
         return wrong_type(where, node or where, key, [])
     return RedisMisused(f"Redis at {where} refused a call: {error}")
 

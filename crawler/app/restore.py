@@ -35,7 +35,7 @@ from frontier.errors import BadUrl, RedisAway, RedisMisused
 from frontier.repair import Ended, Repair
 from frontier.scripts import command
 from frontier.settle import KEEP
-from frontier.store import Store, ask, batched
+from frontier.store import Store, ask, batched, count_in
 from frontier.urls import stored_url
 
 PAGES_AT_ONCE = 200
@@ -130,7 +130,7 @@ class OldState:
         keys, now_ms = self.crawl.keys, self.clock.now_ms()
         times = [command("HGET", of.stats, "last_ms") for of in keys.shards]
         created, *last = await ask(self.store, [command("HGET", keys.meta, "created_ms"), *times])
-        created_ms, last_ms = int(created or 0), [int(at_ms or 0) for at_ms in last]
+        created_ms, last_ms = count_in(created), list(map(count_in, last))
         nodes = [self.store.node_of(of.stats) for of in keys.shards]
         latest_ms: dict[str, int] = {}  # by node, because only some may have lost writes
         for node, at_ms in zip(nodes, last_ms, strict=True):
@@ -159,7 +159,7 @@ class OldState:
         may find that their pages are not settled, and remove them. "": what replicas have settled that have ended."""
         (created,) = await ask(self.store, [command("HGET", self.crawl.keys.meta, "created_ms")])
         # A line has a time from shortly before its settlement.
-        since_ms = max(int(created or 0), min(lost.values()) - GROUP_MS)
+        since_ms = max(count_in(created), min(lost.values()) - GROUP_MS)
         repair = Repair(self.store, self.crawl, self.clock, self.domain_cap, lost)
 
         def lines() -> Iterator[PageLine]:

@@ -17,6 +17,7 @@ from crawler.cli.seeds import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
 from crawler.settings.load import load
 from frontier.crawls import create_crawl
+from frontier.errors import CrawlLost, WrongType
 from frontier.keys import prefix_of, types_of
 from frontier.scripts import command
 from frontier.store import RedisStore, connect
@@ -119,3 +120,31 @@ async def test_each_key(
                 await running.until(lambda: not retry.errors)
                 if is_of_crawl:
                     await running.goes_on(shards)
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["type", "values"])
+async def test_before_a_start(
+    number: int, tmp_path: Path, valkey: ValkeyProcess, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start says what is wrong, or the replica crawls or waits."""
+    start = Replica.start
+    for place, (tail, kind) in enumerate([*types_of("{x}:").items(), *types_of("{x:0}:").items()]):
+        name = f"start{number}{place}"
+        key = tail.replace("{x", f"{{{name}")
+
+        async def starting(replica: Replica, until_empty: bool, key: str = key, kind: str = kind) -> None:
+            fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
+            await store.send(list(writes_over(key, kind, fields))[number])
+            async with asyncio.timeout(2):
+                await start(replica, until_empty)
+
+        monkeypatch.setattr(Replica, "start", starting)
+        try:
+            async with crawling(tmp_path / name, valkey.url, name) as running:
+                await asyncio.sleep(0.5)
+                failure = running.replica.engine.tasks.failure
+                assert failure is None or isinstance(failure, CrawlLost)
+        except WrongType as error:
+            assert key in str(error) or number == 1
+        except TimeoutError:
+            pass
