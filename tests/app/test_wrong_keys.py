@@ -1,5 +1,5 @@
-"""Somebody writes over keys of a running crawl, all there are of the crawl and of a shard in turn: that is reported with
-the name of the key, costs at most its shard, and is over when the key is right again."""
+"""Somebody writes over a key of a crawl, any of the whole crawl or of a shard: that is reported with the name of the key,
+costs at most its shard, and is over when the key is right again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from crawler.events import Event, PageSettled
 from crawler.settings.load import load
 from frontier.crawls import create_crawl
 from frontier.errors import CrawlLost, WrongType
-from frontier.keys import prefix_of, types_of
+from frontier.keys import types_of
 from frontier.scripts import command
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import writes_over
@@ -96,55 +96,62 @@ async def crawling(folder: Path, redis: str, name: str) -> AsyncIterator[Crawlin
             await store.close()
 
 
-@pytest.mark.parametrize("is_of_crawl", [True, False], ids=["of the crawl", "of a shard"])
-async def test_each_key(
-    is_of_crawl: bool, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str, store: RedisStore
+KEYS = {**types_of("{x}:"), **types_of("{x:0}:")}
+
+
+@pytest.mark.parametrize("key", KEYS)
+async def test_of_a_running_crawl(
+    key: str, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str, store: RedisStore
 ) -> None:
+    kind, is_of_crawl = KEYS[key], key.startswith("{x}")
+    key = key.replace("{x", f"{{{crawl_name}")
     async with crawling(tmp_path, valkey.url, crawl_name) as running:
-        shards, keys = set(range(SHARDS)), running.keys
+        shards, retry = set(range(SHARDS)), running.replica.engine.runtime.retry
         await running.goes_on(shards)
-        prefix = prefix_of(keys.meta) if is_of_crawl else keys.shards[0].base
-        retry = running.replica.engine.runtime.retry
-        for key, kind in types_of(prefix).items():
-            # When a key is written over with another type, or with values that nobody understands,
-            fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
-            for are_values, calls in zip((False, True), writes_over(key, kind, fields), strict=True):
-                if are_values and (key == keys.meta or not is_of_crawl):
-                    continue  # the crawl counts as lost, and a shard rests for long
-                copied, *_ = await store.send([command("COPY", key, "before", "REPLACE"), *calls])
-                # then all other shards are crawled on, and the key is named.
-                await running.goes_on(shards if is_of_crawl else shards - {0})
-                if not is_of_crawl and key.removeprefix(prefix) in USED:
-                    await running.until(lambda key=key: any(key in error for error in retry.errors))  # type: ignore[misc]
-                await store.send([command("RENAME", "before", key) if copied else command("DEL", key)])
-                await running.until(lambda: not retry.errors)
-                if is_of_crawl:
-                    await running.goes_on(shards)
+        # When the key is written over with another type, or with values that nobody understands,
+        fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
+        for are_values, calls in zip((False, True), writes_over(key, kind, fields), strict=True):
+            if are_values and (key == running.keys.meta or not is_of_crawl):
+                continue  # the crawl counts as lost, and a shard rests for long
+            copied, *_ = await store.send([command("COPY", key, "before", "REPLACE"), *calls])
+            # then all other shards are crawled on, and the key is named.
+            await running.goes_on(shards if is_of_crawl else shards - {0})
+            if not is_of_crawl and key.rpartition(":")[2] in USED:
+                await running.until(lambda: any(key in error for error in retry.errors))
+            await store.send([command("RENAME", "before", key) if copied else command("DEL", key)])
+            await running.until(lambda: not retry.errors)
+            if is_of_crawl:
+                await running.goes_on(shards)
 
 
-@pytest.mark.parametrize("number", [0, 1], ids=["type", "values"])
+@pytest.mark.parametrize("are_values", [False, True], ids=["type", "values"])
+@pytest.mark.parametrize("key", KEYS)
 async def test_before_a_start(
-    number: int, tmp_path: Path, valkey: ValkeyProcess, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+    key: str,
+    are_values: bool,
+    tmp_path: Path,
+    valkey: ValkeyProcess,
+    crawl_name: str,
+    store: RedisStore,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The start says what is wrong, or the replica crawls or waits."""
-    start = Replica.start
-    for place, (tail, kind) in enumerate([*types_of("{x}:").items(), *types_of("{x:0}:").items()]):
-        name = f"start{number}{place}"
-        key = tail.replace("{x", f"{{{name}")
+    start, kind = Replica.start, KEYS[key]
+    key = key.replace("{x", f"{{{crawl_name}")
 
-        async def starting(replica: Replica, until_empty: bool, key: str = key, kind: str = kind) -> None:
-            fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
-            await store.send(list(writes_over(key, kind, fields))[number])
-            async with asyncio.timeout(2):
-                await start(replica, until_empty)
+    async def starting(replica: Replica, until_empty: bool) -> None:
+        fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
+        await store.send(list(writes_over(key, kind, fields))[are_values])
+        async with asyncio.timeout(2):
+            await start(replica, until_empty)
 
-        monkeypatch.setattr(Replica, "start", starting)
-        try:
-            async with crawling(tmp_path / name, valkey.url, name) as running:
-                await asyncio.sleep(0.5)
-                failure = running.replica.engine.tasks.failure
-                assert failure is None or isinstance(failure, CrawlLost)
-        except WrongType as error:
-            assert key in str(error) or number == 1
-        except TimeoutError:
-            pass
+    monkeypatch.setattr(Replica, "start", starting)
+    try:
+        async with crawling(tmp_path, valkey.url, crawl_name) as running:
+            await asyncio.sleep(0.5)
+            failure = running.replica.engine.tasks.failure
+            assert failure is None or isinstance(failure, CrawlLost)
+    except WrongType as error:
+        assert key in str(error) or are_values
+    except TimeoutError:
+        pass

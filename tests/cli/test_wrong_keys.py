@@ -1,7 +1,9 @@
-"""Somebody writes over a key of a crawl, each in turn, and the operator types commands: none ends with a traceback, what
+"""Somebody writes over a key of a crawl, and the operator types commands: none ends with a traceback, what
 goes wrong is said with the name of the key, and `crawler repair --evicted` mends it."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 import redis
@@ -9,7 +11,7 @@ import redis
 from crawler.errors import UserError
 from frontier.crawls import Crawl
 from frontier.errors import FrontierError, NoSuchCrawl, WrongType
-from frontier.keys import prefix_of, types_of
+from frontier.keys import types_of
 from frontier.scripts import command
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
@@ -18,6 +20,7 @@ from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.long
 
+SEEDS = ("https://a.test/1", "https://c.test/")
 COMMANDS = (
     "status",
     "why https://a.test/1",
@@ -44,34 +47,33 @@ def type_all(hand: Hand) -> list[str]:
     return said
 
 
-@pytest.mark.parametrize("is_of_crawl", [True, False], ids=["of the crawl", "of a shard"])
-def test_each_key(is_of_crawl: bool, valkey: ValkeyProcess, crawl_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+KEYS = {**types_of("{x}:"), **types_of("{x:0}:")}
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_commands(key: str, valkey: ValkeyProcess, crawl_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.cli.repair.REPORT_S", 0.0)
-    monkeypatch.setenv("CRAWLER_FRONTIER__SHARDS", "2")
-    hand = Hand(valkey.url, crawl_name)
-    hand.type("seed", "https://a.test/1", "https://c.test/")
+    monkeypatch.setenv("CRAWLER_FRONTIER__SHARDS", "1")
+    hand, kind = Hand(valkey.url, crawl_name), KEYS[key]
+    key = key.replace("{x", f"{{{crawl_name}")
+    hand.type("seed", *SEEDS)
 
-    async def prefix_in(store: RedisStore, crawl: Crawl) -> str:
-        return prefix_of(crawl.keys.meta) if is_of_crawl else crawl.keys.of("a.test").base
+    async def write_over(store: RedisStore, crawl: Crawl, number: int) -> None:
+        fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
+        await store.send(list(writes_over(key, kind, fields))[number])
 
-    for key, kind in types_of(hand.with_store(prefix_in)).items():
-
-        async def written_over(store: RedisStore, crawl: Crawl, number: int, key: str = key, kind: str = kind) -> None:
-            fields = (await store.send([command("HKEYS", key)]))[0] if kind == "hash" else []
-            await store.send(list(writes_over(key, kind, fields))[number])
-
-        for number in range(2):
-            hand.with_store(lambda store, crawl, number=number: written_over(store, crawl, number))
-            said = type_all(hand)
-            if number == 0:
-                assert all(key in one for one in said), (key, said)
-            try:
-                hand.type("repair", "--evicted", "--accept-loss", "https://a.test/1", "https://c.test/")
-            except (WrongType, NoSuchCrawl):
-                raise
-            except FrontierError as error:  # it says what to delete
-                assert key in str(error)
-                with redis.Redis.from_url(hand.url) as server:
-                    server.delete(key)
-                hand.type("repair", "--evicted", "--accept-loss", "https://a.test/1", "https://c.test/")
-            assert type_all(hand) == [], (key, number)
+    for number in range(2):
+        hand.with_store(partial(write_over, number=number))
+        said = type_all(hand)
+        if number == 0:
+            assert all(key in one for one in said), said
+        try:
+            hand.type("repair", "--evicted", "--accept-loss", *SEEDS)
+        except (WrongType, NoSuchCrawl):
+            raise
+        except FrontierError as error:  # it says what to delete
+            assert key in str(error)
+            with redis.Redis.from_url(hand.url) as server:
+                server.delete(key)
+            hand.type("repair", "--evicted", "--accept-loss", *SEEDS)
+        assert type_all(hand) == []
