@@ -94,8 +94,8 @@ NAMED = 20
 OTHER = "other"
 """The name of all others."""
 
-COPIES = "links of copies"
-"""As what those count whose own shape is not known to be useless."""
+COPIES = "copies"
+"""As what links of copies count whose own shape is not known to be useless."""
 
 _ANY_NAMES = "?*"
 _NUMBERS = re.compile(r"\d+")

@@ -17,6 +17,7 @@ from crawler.observe.status import (
     rejected_in_words,
     status,
 )
+from crawler.scope.shapes import COPIES
 from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl, open_crawl
@@ -26,6 +27,7 @@ from frontier.peers import Health
 from frontier.queue import Frontier, FrontierSettings
 from frontier.reshard import Reshard
 from frontier.scripts import command
+from frontier.settle import Counted
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
@@ -172,6 +174,7 @@ async def test_urls_that_are_in_no_queue_are_named_with_what_helps(store: RedisS
 
 
 def test_shapes_are_named_with_what_was_not_fetched() -> None:
-    counts = {"pages:a.test/x": 40, "useless:a.test/x": 30, "denied:a.test/x": 9, "denied:links of copies": 12}
-    words = "links of copies: 12 not fetched; a.test/x: 9 not fetched, after 40 pages, 75% with nothing new"
+    counts = {"pages:a.test/x": 40, "useless:a.test/x": 30, "denied:a.test/x": 9, f"denied:{COPIES}": 12}
+    assert len(Counted(shapes=counts).words().split(" ")) == 2 * len(counts)  # as settle.lua reads them
+    words = f"{COPIES}: 12 not fetched; a.test/x: 9 not fetched, after 40 pages, 75% with nothing new"
     assert put_off_in_words(counts) == words
