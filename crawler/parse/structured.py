@@ -59,7 +59,7 @@ _OF_OTHERS = "aside, nav, footer, " + ", ".join(
 """Elements whose date of publication is not that of the page."""
 _DATE_OF_POST = "time.published[datetime], time.dt-published[datetime]"  # hAtom and h-entry: WordPress, Ghost, Jekyll
 _DATE_LENGTH = 60
-_MOST_DATES = 1_000
+_MOST_DATES = 100
 """The most characters of a date of publication, and the most that are looked at."""
 
 
