@@ -127,6 +127,8 @@ class HandlerRunner(Middlewares):
         except Exception as error:
             words = in_words(error)[:LONGEST_ERROR]
             return failed(name, FAILED, f"{words}{_hint(words)}{_place(function, error)}")
+        finally:
+            slot.is_final = True
         result = handle.result(name)
         return msgspec.structs.replace(result, base=await _base(parsed)) if result.added else result
 
@@ -137,25 +139,26 @@ class HandlerRunner(Middlewares):
 
 
 class _Slot:
-    """The slot of a call for a page of `domain`. `is_lent`: others may have it while the call waits."""
+    """The slot of a call for a page of `domain`. `is_lent`: others may have it while the call waits. `is_final`: once it
+    is returned, it is not taken again, because the call has ended or was given up."""
 
     def __init__(self, slots: FairTurns[None], domain: str, is_heavy: bool, is_lent: bool) -> None:
         self._slots, self._domain, self._is_heavy, self._is_lent = slots, domain, is_heavy, is_lent
         self._end: Callable[[], None] | None = None
         self._waiting = 0
-        self._is_closed = False
+        self.is_final = False
 
     async def take(self) -> None:
         """Wait for a slot."""
         _, end = await self._slots.take(self._domain, self._is_heavy)
-        if self._is_closed or self._waiting or self._end is not None:  # as several tasks of a call may take it
+        if self.is_final or self._waiting or self._end is not None:  # as several tasks of a call may take it
             end()
         else:
             self._end = end
 
     def close(self) -> None:
         """Return the slot finally, if that has not been done."""
-        self._is_closed = True
+        self.is_final = True
         self._return()
 
     def _return(self) -> None:
@@ -171,13 +174,10 @@ class _Slot:
         self._return()
         try:
             return await work
-        except asyncio.CancelledError:
-            self.close()  # the call must end soon, whoever has the slots
-            raise
         finally:
             self._waiting -= 1
-            if not (self._waiting or self._is_closed):
-                await self.take()
+            if not (self._waiting or self.is_final):
+                await self.take()  # also if only the work was cancelled, as by a timeout in the handler
 
 
 async def _base(page: ParsedPage) -> str:

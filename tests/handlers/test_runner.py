@@ -349,6 +349,28 @@ async def test_what_is_cancelled_while_it_waits_for_an_answer_leaves_its_slot_fr
         assert (await runner.handle(a_page("/good"))).items
 
 
+async def test_a_handler_that_gives_up_a_request_has_a_slot_again() -> None:
+    router, visit = Router(), Waiting()
+    together, most = 0, 0
+
+    @router.handler()
+    async def impatient(page: ParsedPage, crawl: Handle) -> None:
+        nonlocal together, most
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await crawl.fetch("http://a.test/one")
+        together += 1
+        most = max(most, together)
+        await asyncio.sleep(0.01)
+        together -= 1
+
+    runner = HandlerRunner(router, PATIENT)
+    async with asyncio.timeout(60):
+        handled = await asyncio.gather(*(runner.handle(a_page(str(number)), visit) for number in range(9)))
+    assert {one.reason for one in handled} == {""}
+    assert most <= PATIENT.concurrency
+
+
 async def test_a_single_handler_runs_alone() -> None:
     router, visit, started = Router(), Waiting(), 0
 
