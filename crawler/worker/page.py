@@ -298,7 +298,8 @@ class PageBuilder:
         if not rendering.learn(render, rendered, extras, static, reading, decoded) and why == "sample":
             # Scripts may hide what the server sends, such as behind a wall: the page is what most of its like are.
             page = msgspec.structs.replace(page, rendered=msgspec.structs.replace(rendered, dom=None))
-            reading = united(found, static, rendered.links, self.settings.extract)
+            mixed = united(found, static, rendered.links, self.settings.extract)
+            reading = static._replace(found=mixed.found, cut=mixed.cut)
         if self.settings.extract.requisites:
             embedded = dict.fromkeys(reading.found.requisites)
             for sent in (extra.exchange for extra in extras if extra.kind in ("stylesheet", "frame")):

@@ -215,12 +215,10 @@ class RenderTurn(NamedTuple):
     entry: Entry
 
 
-def united(
-    static: ParsedDocument, dom: ParsedDocument, links: tuple[str, ...], policy: ExtractPolicy
-) -> ParsedDocument:
-    """The page that had `static` before it was rendered, and `dom` afterwards, with the `links` of its scripts. What either
+def united(base: ParsedDocument, over: ParsedDocument, links: tuple[str, ...], policy: ExtractPolicy) -> ParsedDocument:
+    """`base` with what is in `over`, which counts where they differ, and with the `links` of its scripts. What either
     forbids is forbidden."""
-    before, after = static.found, dom.found
+    before, after = base.found, over.found
     pairs = dict(zip(after.urls, after.links, strict=True))
     if before.nofollow and policy.obey_nofollow:
         pairs.clear()
@@ -241,8 +239,8 @@ def united(
         links=tuple(link for _, link in kept),
         **{name: getattr(after, name) or getattr(before, name) for name in either},
     )
-    cut = tuple(dict.fromkeys((*static.cut, *dom.cut)))
-    return static._replace(found=found, cut=cut)
+    cut = tuple(dict.fromkeys((*base.cut, *over.cut)))
+    return base._replace(found=found, cut=cut)
 
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})")

@@ -192,7 +192,7 @@ def test_a_sample_that_shows_less_is_the_page_that_the_server_has_sent(
     (lines,) = (tmp_path / "out").glob("*.pages.jsonl")
     home = next(line for line in map(json.loads, lines.read_text().splitlines()) if line["url"].endswith("test/"))
     assert (home["rendered"], home["rendered_why"], home["text"].count("here")) == ("done", "sample", 40)
-    assert "log in" not in home["text"]
+    assert "log in" not in home["text"] and home["decoded_size"] > 800
 
 
 SITE_JS = """if (location.pathname.startsWith('/list/'))
