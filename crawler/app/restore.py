@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -35,7 +35,7 @@ from frontier.errors import BadUrl, RedisAway, RedisMisused
 from frontier.repair import Ended, Repair
 from frontier.scripts import command
 from frontier.settle import KEEP
-from frontier.store import Store, ask, batched, count_in
+from frontier.store import Store, ask, count_in
 from frontier.urls import stored_url
 
 PAGES_AT_ONCE = 200
@@ -179,22 +179,24 @@ class OldState:
         restored = 0
         try:
             # First as they were found, because links to them may come to the same URLs on other ways.
-            for batch in batched(chain(pages(True), pages(False)), PAGES_AT_ONCE):
+            async for batch in _batches(chain(pages(True), pages(False))):
                 entries = [line.entry for line in batch]
                 await _while_away(partial(repair.push, entries))
-            for batch in batched(chain(pages(True), pages(False)), PAGES_AT_ONCE):
+            async for batch in _batches(chain(pages(True), pages(False))):
                 for line in batch:
-                    found = found_on(line, self.folders, self.links, self.policy)
+                    found = await self._found_on(line)
                     await _while_away(partial(repair.push, found, everywhere=True))
                 number = await _while_away(partial(repair.restore, list(map(ended, batch))))
                 # Rather too many pages, which a recount corrects, than more than the limit (`frontier.budget`).
                 used = command("HINCRBY", self.crawl.keys.budget, "used", number)
                 await _while_away(partial(self.store.send, [used]))
                 restored += number
-            for line in lines():  # the pages with the links may be in shards that have lost nothing
-                if not repair.concerns(line.domain):
-                    found = found_on(line, self.folders, self.links, self.policy)
-                    await _while_away(partial(repair.push, found))
+            # The pages with the links may be in shards that have lost nothing.
+            async for batch in _batches(line for line in lines() if not repair.concerns(line.domain)):
+                found = []
+                for line in batch:
+                    found += [entry for entry in await self._found_on(line) if repair.concerns(entry.domain)]
+                await _while_away(partial(repair.push, found))
         except (UserError, OSError, RedisAway, RedisMisused) as error:  # what is missing is fetched again
             log(logging.WARNING, "not_restored", error=error)
         finally:
@@ -204,11 +206,21 @@ class OldState:
             log(logging.WARNING, "redis_state_is_old", lost_s=lost_s, shards=len(lost), restored_urls=restored)
         return restored
 
+    async def _found_on(self, line: PageLine) -> list[Entry]:
+        await asyncio.sleep(0)  # the replica goes on meanwhile, and a page may have thousands of links
+        return found_on(line, self.folders, self.links, self.policy)
+
     async def _keep_quiet(self, repair: Repair) -> None:
         while True:
             with contextlib.suppress(RedisAway):
                 await repair.keep_quiet()
             await asyncio.sleep(QUIET_S)
+
+
+async def _batches(pages: Iterator[PageLine]) -> AsyncIterator[list[PageLine]]:
+    """`pages` in batches, read in a thread, because there may be any number of other lines between them."""
+    while batch := await asyncio.to_thread(list, islice(pages, PAGES_AT_ONCE)):
+        yield batch
 
 
 async def _while_away(call: Callable[[], Awaitable[T]]) -> T:

@@ -6,13 +6,16 @@ import asyncio
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
 
 from crawler.app.engine import build_settings, link_filter
 from crawler.app.restore import GROUP_MS, OldState
-from crawler.scope.scope import RecentUrls
+from crawler.page import LinkKind
+from crawler.scope.scope import LinkFilter, RecentUrls, TrapPolicy
 from crawler.settings.load import CrawlSettings
 from crawler.sinks.lines import iso_time
 from frontier.budget import Budget, PageLimit
@@ -203,6 +206,36 @@ async def test_pages_that_were_being_settled_are_restored_and_links_on_pages_tha
     write_line(tmp_path / f"{crawl_name}-r1-3.pages.jsonl", settled_s, url=f"https://{elsewhere(crawl)}/", **with_link)
     assert await old.restore({crawl.keys.shard_of("a.test"): 0}, "r1") == 0
     assert (await Counters(store, crawl.keys).counts()).open == 1
+
+
+async def test_a_replica_goes_on_between_the_pages_that_it_restores(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    crawl, clock, settled_s = await settled_page(store, crawl_name)
+    turns, turns_of_pages = count(), list[int]()
+
+    async def go_on() -> None:
+        while True:
+            next(turns)
+            await asyncio.sleep(0)
+
+    def score(url: str, depth: int, kind: LinkKind) -> float:
+        turns_of_pages.append(next(turns))
+        return 0.0
+
+    # Given pages whose links are not in the shard that was lost,
+    old = old_state(store, crawl, clock, tmp_path)
+    old = replace(old, links=LinkFilter(old.links.scope, TrapPolicy(), score, RecentUrls(1)))
+    link = {"domain": elsewhere(crawl), "links": [f"https://{elsewhere(crawl)}/link"], "link_count": 1}
+    for number in range(3):
+        url = f"https://{elsewhere(crawl)}/{number}"
+        write_line(tmp_path / f"{crawl_name}-r1-{number}.pages.jsonl", settled_s, url=url, **link)
+    # when it is restored, then other tasks have turns between any two of them.
+    other = asyncio.create_task(go_on())
+    await old.restore({crawl.keys.shard_of("a.test"): 0}, "r1")
+    other.cancel()
+    assert len(turns_of_pages) == 3
+    assert all(later - earlier > 1 for earlier, later in pairwise(turns_of_pages))
 
 
 @pytest.mark.parametrize("resharded", [False, True])
