@@ -17,7 +17,7 @@ The reasons of `Scope`:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
@@ -352,6 +352,7 @@ class LinkFilter:
         hints: Mapping[str, float],
         mode: PushMode,
         may_be_recent: bool = False,
+        of_copy: Collection[str] = (),
     ) -> tuple[list[Entry], dict[str, int]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
@@ -359,7 +360,8 @@ class LinkFilter:
         sitemap. Any other link is one deeper than its page. Feeds are only taken from seeds: blogs have one on each page,
         for the comments. `hints`: values to add to the score, by URL; `mode`: "moved" if the page is a known one and the
         only link is where it is now, "again" if it `leads_back`. Such a link is queued although it was seen.
-        `may_be_recent`: also those to unknown domains that were pushed before.
+        `may_be_recent`: also those to unknown domains that were pushed before. `of_copy`: URLs to put off, as the page is
+        a copy.
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
@@ -390,7 +392,7 @@ class LinkFilter:
                 score = self._scorer(href, depth, kind)
                 if hints:
                     score += hints.get(href, 0.0)
-                if not is_keyed and self._shapes.puts_off(href, url.domain):
+                if pushed_href in of_copy or (not is_keyed and self._shapes.puts_off(href, url.domain)):
                     score = put_off(score, href)
                 elif self._comes_last and "?" in href and self._comes_last(href.partition("?")[2]):
                     score += LAST

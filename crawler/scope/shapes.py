@@ -34,7 +34,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -325,7 +324,7 @@ def put_off(priority: float, url: str) -> float:
     if priority <= PUT_OFF:
         return priority
     draw = xxh3_64_intdigest(url.encode()) / 2**64 * _DRAWN
-    return max(-MOST_PRIORITY, PUT_OFF + (min(0.0, priority) if draw >= 1 else -draw))
+    return max(-MOST_PRIORITY, PUT_OFF - (1 - min(0.0, priority) if draw >= 1 else draw))
 
 
 def _is_drawn(priority: float) -> bool:
@@ -346,28 +345,41 @@ class Noted(msgspec.Struct, frozen=True):
 NOTHING = Noted()
 
 
+_UNSEEN = _Shape()
+_NO_COUNTS = (0, 0, 0, 0)
+
+
 class Shapes:
     """The shapes that one replica has seen. `share`: that of the pages of a domain up to which URLs that are put off are
     fetched; with 1, none is put off."""
 
     def __init__(self, share: float = 1.0) -> None:
         self._share = share
-        self._shape = lru_cache(20_000)(lambda name: _Shape())
+        self._shapes = Recent[str, _Shape](20_000)
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
         # Pages of a domain, those that were put off, less those that they have earned, pages that may be indexed, and the
         # first ones that were drawn.
-        self._counts = lru_cache(8_192)(lambda domain: [0, 0, 0, 0])
+        self._counts = Recent[str, list[int]](8_192)
         self._texts = Recent[str, _Texts](256)  # by shape, with any names of parameters
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._has_useless = False  # asked for each link
         self._named = 0
 
     def __repr__(self) -> str:
-        return f"<Shapes {self._shape.cache_info().currsize} share={self._share}>"
+        return f"<Shapes {len(self._shapes)} share={self._share}>"
 
     def apply(self, share: float) -> None:
         self._share = share
+
+    def _known(self, name: str) -> _Shape:
+        """What is known of the shape `name`. One page asks for thousands: what is not known is not kept."""
+        return self._shapes.get(name) or _UNSEEN
+
+    def _shape(self, name: str) -> _Shape:
+        if (shape := self._shapes.get(name)) is None:
+            self._shapes.put(name, shape := _Shape())
+        return shape
 
     def puts_off(self, url: str, domain: str) -> str:
         """The name of the useless shape of `url`, or "" if it is not to be put off."""
@@ -376,7 +388,7 @@ class Shapes:
         narrow, wide = shapes_of(url)
         if narrow in useless:
             return self._name(narrow)
-        known = self._shape(narrow)
+        known = self._known(narrow)
         if wide in useless and not known.is_good:
             return self._name(wide)
         path, mark, names = narrow.partition("?")
@@ -389,12 +401,12 @@ class Shapes:
         """Whether pages like `url` brought something."""
         if self._share >= 1:
             return True
-        narrow, wide = map(self._shape, shapes_of(url))
+        narrow, wide = map(self._known, shapes_of(url))
         return (narrow if narrow.pages else wide).is_good
 
     def may_fetch(self, domain: str, priority: float) -> bool:
         """Whether a URL of `domain` that was put off, and has this priority, may be fetched."""
-        counts = self._counts(domain)
+        counts = self._counts.get(domain) or _NO_COUNTS
         return self._left(counts) > 0 or (_is_drawn(priority) and counts[3] < LEAST)
 
     def _left(self, counts: Sequence[int]) -> float:
@@ -417,7 +429,8 @@ class Shapes:
         is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), origin, page)
         if self._share >= 1:
             return Noted(is_copy) if is_copy else NOTHING
-        counts = self._counts(domain)
+        if (counts := self._counts.get(domain)) is None:
+            self._counts.put(domain, counts := [*_NO_COUNTS])
         counts[3 if _is_drawn(entry.priority) and counts[3] < LEAST else entry.priority <= PUT_OFF] += 1
         counts[2] += not noindex
         names: tuple[str, ...] = shapes_of(entry.url)
@@ -444,9 +457,8 @@ class Shapes:
         if is_near and not is_copy and self._leads_on(names[0], noindex, new_links):
             useless, is_new = False, True
         if useless is None and not (mark or is_copy):
-            useless = (
-                False if is_new and entry.priority <= PUT_OFF else None
-            )  # the translation of a page of another shape
+            # Such as the translation of a page of another shape.
+            useless = False if is_new and entry.priority <= PUT_OFF else None
         if useless is False and is_new and entry.priority <= PUT_OFF:
             counts[1] -= max(0, min(_EARNED, math.ceil(_SAVED - self._left(counts))))
         for shape in shapes if adds_to_wide and (mark or not is_copy) else (narrow,):
@@ -486,14 +498,14 @@ class Shapes:
             names = shapes_of(url)
             if names[0] == shape or ("?" in names[0] and not noindex):
                 continue
-            known = list(map(self._shape, names))
+            known = list(map(self._known, names))
             if not all(found.indexed or not found.pages for found in known):
                 continue
             if noindex:
                 return True
-            target = known[0]
             if any(found.is_mostly_near for found in known):
                 continue
+            target = self._shape(names[0])
             target.promised += not target.is_known
             if target.is_known or target.promised <= _PROMISED:
                 return True

@@ -5,7 +5,7 @@ It has texts that take long extracted before the page is written, so that no oth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from operator import attrgetter
 from weakref import WeakKeyDictionary
@@ -34,7 +34,7 @@ from crawler.parse.text import ContentJob, ContentWanted, is_light
 from crawler.scope.extract_rules import ExtractRule, declared
 from crawler.scope.next_visit import RecrawlRule
 from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
-from crawler.scope.shapes import PUT_OFF, Shapes
+from crawler.scope.shapes import Shapes
 from crawler.worker.items import ItemTypes, extract_items, with_items
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.rendering import RenderTurn, united
@@ -243,11 +243,12 @@ class PageBuilder:
         if target is not None:
             back = leads_back(entry, with_key(target, key).href)
             mode = "again" if back else "moved" if has_moved(entry, exchange) else "new"
-        followed = reading
+        of_copy: Collection[str] = ()
         if is_ok and "#" not in entry.url:
             # Error pages are alike, and say nothing of others. Nor do answers to different requests to a URL.
-            page, followed = self._compared(entry, page, exchange, reading, link + exchange.header_text(b"refresh"))
-        entries = await self._select(entry, followed, mode)
+            sent = link + exchange.header_text(b"refresh")
+            page, of_copy = self._compared(entry, page, exchange, reading.found, sent)
+        entries = await self._select(entry, reading, mode, of_copy)
         if self.settings.extract.requisites and 200 <= exchange.status < 300:
             entries += self._embedded(entry, reading.found)
         if target is not None and (key or tag != entry.tag):
@@ -313,13 +314,11 @@ class PageBuilder:
         return page, reading
 
     def _compared(
-        self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument, sent: str
-    ) -> tuple[Page, ParsedDocument]:
+        self, entry: Entry, page: Page, exchange: Exchange, found: Extracted, sent: str
+    ) -> tuple[Page, Collection[str]]:
         """Compare a page with others of its site. If its body is that of another one, its relative links may lead to more
-        of the same, so all but its frames are put off. `sent`: the header fields with links, which count as part of the
-        body. Returns `page`, and `reading` with the links to follow."""
-        found = reading.found
-
+        of the same, so all but its frames are put off. `found`: its links; `sent`: the header fields with links, which
+        count as part of the body. Returns `page`, and the URLs to put off."""
         shown = page.shown or exchange
 
         def decoded() -> bytes:
@@ -330,10 +329,8 @@ class PageBuilder:
         noted = self.shapes.note(entry, found.title, found.noindex, body, decoded if found.links else None, new)
         if noted.shape:
             page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))
-        if noted.is_copy and found.links:
-            links = zip(found.links, found.urls, strict=True)
-            reading = reading._replace(hints={url.href: PUT_OFF for link, url in links if link.kind in _OF_COPIES})
-        return page, reading
+        links = zip(found.links, found.urls, strict=True) if noted.is_copy else ()
+        return page, {url.href for link, url in links if link.kind in _OF_COPIES}
 
     def _embedded(self, entry: Entry, found: Extracted, target: Url | None = None) -> list[Entry]:
         """Return the entries for what the page or requisite `entry` embeds, or for the `target` of its redirect."""
@@ -440,9 +437,11 @@ class PageBuilder:
             self._named[rules] = named_sitemaps(rules.sitemaps, origin, self.settings.extract.rules)
         return url in self._named[rules]
 
-    async def _select(self, entry: Entry, reading: ParsedDocument, mode: PushMode) -> list[Entry]:
+    async def _select(
+        self, entry: Entry, reading: ParsedDocument, mode: PushMode, of_copy: Collection[str]
+    ) -> list[Entry]:
         """Return the entries for the links to follow. Emits an event for those that are dropped. `mode`: how they are
-        pushed."""
+        pushed; `of_copy`: URLs to put off."""
         found = reading.found
         selected: list[Entry] = []
         links = list(zip(found.urls, map(_kind_of, found.links), strict=True))
@@ -457,7 +456,7 @@ class PageBuilder:
             while at < len(links):
                 part = links[at : at + LINKS_AT_ONCE]
                 at += len(part)
-                entries, dropped = self._links.judged(part, entry, reading.hints, mode)
+                entries, dropped = self._links.judged(part, entry, reading.hints, mode, of_copy=of_copy)
                 selected.extend(entries)
                 self.report_dropped(dropped)
                 yield

@@ -297,6 +297,17 @@ def test_pages_that_are_put_off_earn_more_of_them_if_they_bring_something() -> N
     assert 200 < number < 300
 
 
+def test_links_that_are_only_looked_at_are_not_remembered() -> None:
+    shapes, number = Shapes(0.1), 0
+    while not is_put_off(shapes, "/day?number=x"):
+        number += 1
+        fetch(shapes, f"/day?number={number}", "Calendar", "None", priority=0)
+    known = repr(shapes)
+    for name in range(1_000):
+        shapes.puts_off(f"{SITE}/day?name{name}=1", "a.test")
+    assert repr(shapes) == known
+
+
 def test_urls_that_are_put_off_keep_their_order_but_some_come_before_them() -> None:
     """Those nearest to the seed may all be dead links of one menu."""
     after = [[put_off(-depth, f"{SITE}/{number}") for number in range(200)] for depth in range(1, 4)]
@@ -305,7 +316,8 @@ def test_urls_that_are_put_off_keep_their_order_but_some_come_before_them() -> N
     assert len({after[0][number] for number in drawn}) == len(drawn)
     assert all(PUT_OFF >= after[2][number] > PUT_OFF - 1 for number in drawn)
     others = set(range(200)) - set(drawn)
-    assert {tuple(row[number] for row in after) for number in others} == {(PUT_OFF - 1, PUT_OFF - 2, PUT_OFF - 3)}
+    assert {tuple(row[number] for row in after) for number in others} == {(PUT_OFF - 2, PUT_OFF - 3, PUT_OFF - 4)}
+    assert all(put_off(-0.3, f"{SITE}/{number}") <= PUT_OFF - 1 for number in others)
     assert put_off(LAST, f"{SITE}/{min(others)}") == -MOST_PRIORITY
     assert put_off(PUT_OFF - 7, SITE) == PUT_OFF - 7
 
