@@ -304,10 +304,15 @@ class PageBuilder:
         if self.settings.extract.requisites:
             embedded = dict.fromkeys(reading.found.requisites)
             for sent in (extra.exchange for extra in extras if extra.kind in ("stylesheet", "frame")):
-                media, coding = sent.header_text(b"content-type"), sent.content_coding
-                part = document._replace(url=sent.url, coding=coding, content_type=media, may_be_sitemap=False)
-                found = await self._offload.contents(part, self._limits, sent)
-                embedded |= dict.fromkeys(found.found.requisites)
+                if not 200 <= sent.status < 300:
+                    continue
+                tags, link = robots_tags(noted_fields(sent.headers)), sent.header_text(b"link")
+                part = Document(
+                    b"", sent.url, sent.content_coding, sent.header_text(b"content-type"), tags, link_header=link
+                )
+                inner = (await self._offload.contents(part, self._limits, sent)).found
+                if not (inner.noarchive and self.settings.noarchive):
+                    embedded |= dict.fromkeys(inner.requisites)
             loaded = {extra.exchange.url for extra in extras}
             left = tuple(url for url in embedded if url.href not in loaded)
             reading = reading._replace(found=msgspec.structs.replace(reading.found, requisites=left))

@@ -380,16 +380,20 @@ def test_scripts_see_the_cookies_of_their_site_and_records_do_not(tmp_path: Path
 def test_what_a_browser_has_loaded_is_no_requisite_of_other_pages(
     site: Site, settings: dict[str, dict[str, Any]]
 ) -> None:
-    """What its style sheets and frames embed is one, as far as the browser has not loaded it, too."""
+    """What its style sheets and frames embed is one, as far as the browser has not loaded it, too, unless they are answers
+    to errors or say noarchive."""
     markup = (
         "<link rel=stylesheet href=/s.css><script src=/s.js></script><iframe src=/frame></iframe><a href=/two>x</a>"
+        "<link rel=stylesheet href=/missing.css><iframe src=/frame-not-kept></iframe>"
     )
     site.respond = lambda request: {  # type: ignore[method-assign, assignment]
         "/": markup,
         "/two": markup,
         "/s.js": Reply("1", headers={"Content-Type": "text/javascript"}),
         "/s.css": Reply("p { background: url(/of-style.png) }", headers={"Content-Type": "text/css"}),
+        "/missing.css": Reply("p { background: url(/of-error.png) }", 404, {"Content-Type": "text/css"}),
         "/frame": "<img src=/of-frame.png>",
+        "/frame-not-kept": Reply("<img src=/not-kept.png>", headers={"X-Robots-Tag": "noarchive"}),
         "/of-style.png": Reply(b"png", headers={"Content-Type": "image/png"}),
         "/of-frame.png": Reply(b"png", headers={"Content-Type": "image/png"}),
     }.get(request.path)
@@ -397,6 +401,7 @@ def test_what_a_browser_has_loaded_is_no_requisite_of_other_pages(
     settings["render"]["never"] = ["/frame"]
     crawled(settings)
     assert [site.times(path) for path in ("/s.css", "/s.js", "/of-style.png", "/of-frame.png")] == [1, 1, 1, 1]
+    assert site.times("/frame-not-kept") and not site.times("/of-error.png") + site.times("/not-kept.png")
 
 
 def test_a_page_that_is_never_rendered_is_not(site: Site, settings: dict[str, dict[str, Any]]) -> None:
