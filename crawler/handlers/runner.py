@@ -2,7 +2,8 @@
 
 Domains have turns (`crawler.parse.turns`). The trees of large pages are parsed one at a time, in a thread, before the
 handler is called. While a handler waits for an answer, another call may have its slot, unless its page is large: those
-have half of the slots, and keep them.
+have half of the slots, and keep them. Waiting to have a slot again counts as time of the handler. Its other tasks, if it
+has any, go on without a slot meanwhile.
 
 A call that takes too long is given up: an async one is cancelled, ends a second later even if it catches that, and keeps
 its slot until then. A thread goes on without effect, and its slot is free for another call, unless `MOST_THREADS` run

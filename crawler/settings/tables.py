@@ -697,7 +697,8 @@ class HandlersTable(Table, frozen=True, kw_only=True):
     timeout: Annotated[
         PositiveFloat,
         "Seconds after which a handler has failed. Its page is then dead, with the reason `handler_timeout`, or fetched "
-        "again, up to `politeness.tries` times, if a request of the handler waited for others.",
+        "again, up to `politeness.tries` times, if a request of the handler waited for others. When `concurrency` "
+        "handlers run already, the time until one with an answer may go on counts, too.",
     ] = 30.0
     tries: Annotated[
         PositiveInt,
