@@ -21,16 +21,17 @@ from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
 from crawler.request import Request
-from frontier.entries import RequestData
+from frontier.entries import HOPS, RequestData
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, decoded_reference, origin_of
 
 FILES = "files"
 """The folder of downloaded files, in the output folder."""
 
-MOST_REDIRECTS = 10
+MOST_REDIRECTS = len(HOPS) - 1
 MOST_REMEMBERED = 10_000
-"""Redirects that are followed; and downloads whose URLs are remembered, each about 500 bytes."""
+"""Redirects that are followed, as many as from page to page; and downloads whose URLs are remembered, each about 500
+bytes."""
 
 AS_WRITTEN = UrlRules(strip_params=(), session_params=())
 """Parameters are not removed from URLs that a handler asks for."""

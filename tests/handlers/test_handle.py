@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from crawler import Handle, Link, Outcome, Page, ParsedPage, Request, Router, UserError
-from crawler.handlers.requests import Files, VisitRequests
+from crawler.handlers.requests import Files, KnownAnswers, VisitRequests
 from crawler.handlers.router import Handler, load_router
 from crawler.hooks import Wanted
 from tests.sinks.values import exchange, page
@@ -255,6 +255,13 @@ async def test_what_has_no_url_cannot_be_fetched() -> None:
     for missing in (None, "", element):
         with pytest.raises(ValueError, match="there is no URL"):
             await handle.fetch(missing)
+
+
+async def test_as_many_redirects_are_followed_as_from_page_to_page() -> None:
+    hops = [exchange(str(number), b"", b"Location: /%d" % (number + 1), status=302) for number in range(20)]
+    visit = KnownAnswers((answer.url, answer) for answer in [*hops, exchange("20", b"")])
+    answer = await Handle(requests=VisitRequests(None, visit, Files())).fetch(hops[0].url)
+    assert answer.url == "https://site.test/20"
 
 
 def test_elements_are_looked_for_within_another_one() -> None:
