@@ -28,7 +28,7 @@ from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, MARK_SENT, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
 from frontier.settle import Lease, LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
 from frontier.shards import send_to_shards, shard_call
-from frontier.store import Store, ask, batched, count_in, sound_replies
+from frontier.store import Store, ask, batched, count_in, sound_replies, text_in
 
 PUSH_CHUNK = 250
 """URLs per push call. It takes about a millisecond, and 7 at most in a queue of a million URLs, where 10 are the limit of a
@@ -394,9 +394,9 @@ class Frontier:
             urls, *(replies[at::4] for at in range(4)), strict=True
         ):
             # The last of the ranges of lost tokens begins with the last token that this run has found.
-            has_noticed = (run or b"").decode() == runs[url.shard] and tails
-            known = int(tails.split()[-1].partition(b"-")[0] if has_noticed else token or 0)
-            is_leased = leased is not None and int(holder or 0) == url.token
+            has_noticed = text_in(run) == runs[url.shard] and tails
+            known = count_in(tails.rpartition(b" ")[2].partition(b"-")[0] if has_noticed else token)
+            is_leased = leased is not None and count_in(holder) == url.token
             if url.token > known or is_leased or was_lost:
                 old[url.shard] = known
         return old

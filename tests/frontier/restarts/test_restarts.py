@@ -121,6 +121,11 @@ class TestALostTail:
         server.restart(kept)
         await notice(one)
         assert await one.old_shards(one.replaced_runs()) == {home(one): 0}
+        # Values that somebody else has written tell of no lease.
+        keys, (run,) = one.keys.shards[home(one)], one.replaced_runs().values()
+        for tails in ("", "text"):
+            await one._store.send([command("HSET", keys.owner, "run", run, "token", "text", "tails", tails)])
+            assert await one.old_shards(one.replaced_runs()) == {home(one): 0}
 
     async def test_what_was_queued_before_the_last_writes_is_settled_again(self, server: Server) -> None:
         one = await server.replica()
