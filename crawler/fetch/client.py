@@ -14,6 +14,7 @@ import contextlib
 import errno
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -70,6 +71,7 @@ _ACCEPTED = (
 )
 
 _CREDENTIALS = frozenset({b"authorization", b"cookie"})
+_NAME_OF_SECRET = re.compile("csrf|xsrf|token|session|auth")
 """Fields of a request whose values no record has."""
 
 _NOT_REPEATED = frozenset({"POST", "PATCH"})
@@ -474,9 +476,11 @@ def _with_cookies(fields: Sequence[tuple[str, str]], cookies: str) -> list[tuple
 
 def _hidden(fields: Sequence[tuple[str, str]]) -> set[bytes]:
     """The names of those of `fields` whose values no record has: credentials, and copies of cookies, which scripts send in
-    fields of their own against forged requests."""
+    fields of their own against forged requests. A short value is a copy only if the name says so: consent cookies are
+    `1`, and so is `DNT`."""
     values = {unquote(pair.partition("=")[2]) for pair in _pairs(fields)}
-    hidden = {name.lower().encode() for name, value in fields if unquote(value) in values}
+    copies = ((name.lower(), value) for name, value in fields if unquote(value) in values)
+    hidden = {name.encode() for name, value in copies if len(value) >= 16 or _NAME_OF_SECRET.search(name)}
     return hidden | _CREDENTIALS.intersection(name.lower().encode() for name, _ in fields)
 
 

@@ -56,6 +56,15 @@ async def test_the_stored_request_is_the_request_that_was_received() -> None:
     }  # fmt: skip
 
 
+async def test_copies_of_cookies_are_in_no_record_and_all_other_fields_are() -> None:
+    cookies = ("Cookie", "consent=1; e=; csrf=c0ffee; id=plum-plum-plum-plum")
+    shown, hidden = [("DNT", "1"), ("X-None", "")], [("X-CSRFToken", "c0ffee"), ("X-Id", "plum-plum-plum-plum")]
+    async with FaultServer() as server, fetcher(server.port) as under_test:
+        exchange = await under_test.fetch("http://www.test/", extra_headers=[cookies, *shown, *hidden])
+    fields = dict(line.split(": ", 1) for line in exchange.request_head.decode().split("\r\n")[1:-2])
+    assert fields.items() >= {*shown, ("Cookie", "[redacted]"), *((name, "[redacted]") for name, _ in hidden)}
+
+
 async def test_a_request_with_a_body_is_sent_and_recorded_whole() -> None:
     """Its own fields replace the usual ones. Its connection is a new one: whether a request was carried out while the
     server closed an idle one, nobody can tell."""
