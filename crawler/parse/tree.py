@@ -87,7 +87,8 @@ def parse(body: bytes, charset: str | None) -> Document:
     else:
         document = _parse_whole(body, charset)
     # Browsers show what a shadow root contains, so it takes the place of its template. A DOM is written like this.
-    for template in document.select("template[shadowrootmode]") if b"shadowroot" in body else ():
+    has_shadow_roots = b"shadowroot" in body.replace(b"\0", b"").lower()  # without zeros, UTF-16 reads as ASCII
+    for template in document.select("template[shadowrootmode]") if has_shadow_roots else ():
         template.replace_with(*(node for fragment in template.children for node in fragment.children))
     return document
 
@@ -113,7 +114,7 @@ def parse_text(text: str) -> Document:
     if _has_copies(text):
         text = _OPEN_FORMATTING.sub(_RENAMED, text)
     text = _with_light_roots(text)
-    # Templates with a shadow root are ordinary elements here: their links belong to the page.
+    # Templates with a shadow root are ordinary ones here: their links belong to the page, and `parse` replaces them.
     return turbohtml.parse(text, positions=False, allow_declarative_shadow_roots=False)
 
 

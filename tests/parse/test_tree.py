@@ -67,6 +67,12 @@ def test_what_a_shadow_root_shows_is_part_of_the_page(body: str) -> None:
     assert [found.attr("src") for found in document.select("x-a > x-b > img")] == ["i.png"]
 
 
+def test_shadow_roots_are_found_however_they_are_written() -> None:
+    page = "<x-a><TEMPLATE SHADOWROOTMODE=open><p>within</TEMPLATE>light</x-a>"
+    for encoding in ("ascii", "utf-16le", "utf-16be"):
+        assert text_of(parse(page.encode(encoding), encoding)).split() == ["within", "light"]
+
+
 def test_many_shadow_roots_take_little_time() -> None:
     for page in ("<p><template shadowrootmode=open>" * 20_000, "<template shadowrootmode=open>" + "<p>x" * 100_000):
         began = time.process_time()
