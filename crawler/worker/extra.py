@@ -54,7 +54,8 @@ MAX_EXTRA_BYTES = 64 << 20
 
 MOST_HELD_BYTES = 128 << 20
 """Bytes of such bodies in memory, of the handlers of all pages. Beyond, requests wait, except for pages of domains that
-hold less than their share, and for the first page, unless others will be written."""
+hold no more than their share. So that not all wait for each other, the handler that was the first to hold any may go on,
+too, while those that have ended hold no more than this: their bodies leave memory when they are written."""
 
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
@@ -168,7 +169,7 @@ class ExtraRequests:
     async def send(self, visit: PageVisit, request: HttpRequest) -> Exchange:
         """Make `request` for the page of `visit`, and add the exchange to it. Any status is a response, and a redirect is
         not followed. Raises Refused and FetchFailed."""
-        await asyncio.sleep(0)  # one that catches each refusal, and goes on, must not hold up all others
+        await asyncio.sleep(0)  # others run, even if a handler asks again after each refusal
         task, result = asyncio.current_task(), "cancelled"
         IS_EXTRA.set(True)
         if task is not None:
@@ -177,7 +178,7 @@ class ExtraRequests:
             if visit.requests >= MAX_EXTRAS or visit.received_bytes >= MAX_EXTRA_BYTES:
                 raise Refused("too_many", f"a page may make {MAX_EXTRAS} requests for {MAX_EXTRA_BYTES >> 20} MiB")
             visit.requests += 1
-            await self._room(visit)
+            await self._wait_for_room(visit)
             exchange = await self._exchange(visit, request)
             visit.received_bytes += len(exchange.body)
             extra = Extra(exchange, request.kind)
@@ -199,7 +200,7 @@ class ExtraRequests:
                 visit.callers.discard(task)
             self.runtime.events.emit(ExtraRequested(request.kind, result))
 
-    async def _room(self, visit: PageVisit) -> None:
+    async def _wait_for_room(self, visit: PageVisit) -> None:
         """Wait while `visit` may not make a request. Raises Refused."""
         while visit.browser is None and not self.has_room(visit):
             self._check(visit)
@@ -214,16 +215,18 @@ class ExtraRequests:
         return left <= MOST_HELD_BYTES and next(iter(self.holding), visit) is visit
 
     def _hold(self, visit: PageVisit, extra: Extra) -> None:
-        """Count the body of `extra` until it has left memory."""
+        """Count the body of `extra` for as long as this object is in memory. A changed copy of it would not count."""
         domain, size = visit.leased.domain, len(extra.exchange.body)
         self.holding[visit] = None
         self.held_bytes[domain] += size
-        finalize(extra, self._let_go, domain, size)
+        finalize(extra, self._uncount, domain, size)
 
-    def _let_go(self, domain: str, size: int) -> None:
+    def _uncount(self, domain: str, size: int) -> None:
+        """Count `size` bytes less. This may run in any thread, such as that of the archive. It needs no lock, because the
+        interpreter switches threads only when it loops or calls Python code, which nothing here does."""
         self.held_bytes[domain] -= size
         if not self.held_bytes[domain]:
-            del self.held_bytes[domain]
+            self.held_bytes.pop(domain)  # `del` of a Counter is Python code
 
     async def _exchange(self, visit: PageVisit, request: HttpRequest) -> Exchange:
         domain = domain_of(host_of(request.url))
@@ -341,9 +344,10 @@ class ExtraRequests:
 
     @asynccontextmanager
     async def _line(self, visit: PageVisit, domain: str) -> AsyncIterator[None]:
-        """A block for the first request in the line for turns at `domain`. It keeps its place for as many turns as it
-        needs, but for one of several at a time. Those for pages of other domains wait in a line before, so requests of the
-        domain's own pages wait for one of them at most: its lease does not end before."""
+        """A block for the request that is the first in the line for turns at `domain`. It stays the first for as many turns
+        as it needs. If the domain may have several requests in flight, it leaves the line with its first turn, and takes
+        any other beside the line. Those for pages of other domains wait in a line before, so requests of the domain's own
+        pages wait for one of them at most: its lease does not end before."""
         line = self._lines.setdefault((domain, True), asyncio.Lock())
         is_own = domain == visit.leased.domain
         before = contextlib.nullcontext() if is_own else self._lines.setdefault((domain, False), asyncio.Lock())
