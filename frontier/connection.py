@@ -42,8 +42,10 @@ _LATER = frozenset(
 _NO_WRITES = frozenset({"OOM", "MISCONF", "READONLY", "NOREPLICAS"})
 """Those of a server that still answers reads."""
 
-_OF_VALUE = re.compile(r"user_script.*attempt to|(not an integer|not a valid float).*user_script")
-"""Errors of a script that has found a value that only somebody else can have written."""
+_OF_VALUE = re.compile(
+    r"user_script.*attempt to (perform|compare|concat)|(not an integer|not a valid float).*user_script"
+)
+"""Errors of a script that has found a value that only somebody else can have written. To call or index nil is its own."""
 
 _REFUSALS = frozenset({"WRONGPASS", "NOAUTH"})
 

@@ -40,7 +40,9 @@ local function set_aside(base, domain, problem)
   local is_of_key = string.find(text, 'WRONGTYPE', 1, true) or string.find(text, 'MISSING', 1, true)
   local name = is_of_key and wrong_key(base, domain)
   -- What is no number there ends a calculation.
-  if not name and string.find(text, 'attempt to', 1, true) then name = 'd:' .. domain end
+  for _, verb in ipairs({'perform', 'compare', 'concat'}) do
+    if not name and string.find(text, 'attempt to ' .. verb, 1, true) then name = 'd:' .. domain end
+  end
   -- As a table, so that the server puts no "ERR" before "OOM" and the like.
   if not name then error(type(problem) == 'table' and problem or {err = problem}, 0) end
   for _, key in ipairs({'due', 'urgent', 'revisits'}) do redis.call('ZREM', base .. key, domain) end

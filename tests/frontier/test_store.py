@@ -139,6 +139,16 @@ class TestNodes:
         assert isinstance(wrong, WrongType) and queue in str(wrong) and "crawler repair --evicted" in str(wrong)
         assert not store.is_away(store.node_of(queue))
 
+    async def test_a_script_that_fails_blames_only_values(self, store: RedisStore, crawl_name: str) -> None:
+        for source, error in {
+            "return 'text' + 1": WrongType,
+            "return nil .. 'x'": WrongType,
+            "return (nil).x": RedisMisused,
+        }.items():
+            with pytest.raises(FrontierError) as caught:
+                await store.send([Call(("EVAL", source, 1, f"{{{crawl_name}:3}}:due"))])
+            assert type(caught.value) is error
+
     async def test_a_run_id_lasts_as_long_as_the_process(self, tmp_path: Path) -> None:
         with ValkeyProcess(tmp_path, persistent=True) as server:
             store = await connect(server.url)
