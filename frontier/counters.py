@@ -274,16 +274,15 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
     requeued = {outcome: sum(_with_prefix(f"{outcome}:", requeued_by).values()) for outcome in SETTLED[1:]}
     requisites = Counter(_with_prefix("requisite:", named))
     requisites.subtract(_with_prefix("requisite:", requeued_by))
-    outcomes = {
-        name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES and name != "retry:put_off"
-    }
+    postponed = {"retry:put_off", "retry:backoff"}  # without a request
+    outcomes = {name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES} - postponed
     return Counts(
         accepted=numbers[b"accepted"] - sum(requeued.values()),
         done=numbers[b"done"],
         restored=numbers[b"restored"],
         denied=numbers[b"denied"] - requeued["denied"],
         dead=numbers[b"dead"] - requeued["dead"],
-        retried=numbers[b"retry"] - numbers[b"retry:put_off"],
+        retried=numbers[b"retry"] - sum(named.get(name, 0) for name in postponed),
         put_off=numbers[b"retry:put_off"],
         waiting=waiting,
         domains_unleased=due,

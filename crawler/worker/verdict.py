@@ -70,6 +70,9 @@ PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")
 LATER = UrlResult(Outcome.RETRY, "put_off")
 """The result for a URL whose shape brings nothing new (`crawler.scope.shapes`): it is queued again, and comes last."""
 
+BEHIND_PAGES = UrlResult(Outcome.RETRY, "backoff")
+"""The result for a requisite whose domain has backed off again and again: it is queued again, behind pages."""
+
 LINKED = UrlResult(Outcome.DENIED, "linked")
 """The result for a requisite that a page has linked to since it was queued: it is fetched as a page."""
 

@@ -27,6 +27,7 @@ from crawler.worker.request import PoliteFetch, Throttle
 from crawler.worker.revisits import SiteGains, conditions, planned
 from crawler.worker.runtime import Runtime, VisitInterrupted
 from crawler.worker.verdict import (
+    BEHIND_PAGES,
     DEFECT,
     LATER,
     LINKED,
@@ -141,7 +142,7 @@ class UrlVisits:
         if self.actions is not None and (entry.depth or entry.hops) and (action := self.actions(entry.target)):
             return UrlResult(Outcome.DENIED, action)
         if entry.is_requisite and entry.priority > AFTER_PAGES and leased.backoff.failures > 1:
-            return None if self.permits.are_spent else LATER
+            return None if self.permits.are_spent else BEHIND_PAGES
         shapes = self.builder.shapes
         is_put_off = entry.priority <= PUT_OFF and not shapes.is_good(entry.url)
         if not is_put_off and not shapes.puts_off(entry.url, entry.domain):
@@ -166,7 +167,7 @@ class UrlVisits:
             page = bare_page(entry, NO_HTTPS, None, now_s)
             await self._commit(leased, SettledUrl(entry, NO_HTTPS.outcome, NO_HTTPS.reason), page, [plain])
             return
-        if result is LATER:
+        if result in (LATER, BEHIND_PAGES):
             self.runtime.events.emit(UrlPostponed(result.reason))
             later = AFTER_PAGES if entry.is_requisite else put_off(entry.priority, entry.url)
             entry = msgspec.structs.replace(entry, priority=later)

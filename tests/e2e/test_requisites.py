@@ -149,6 +149,7 @@ def test_broken_requisites_hold_up_no_pages(tmp_path: Path, typed: Typed) -> Non
         environment = {"CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")), "CRAWLER_POLITENESS__DELAY": "0.01"}
         environment |= {"CRAWLER_ARCHIVE__REQUISITES": "true", "CRAWLER_POLITENESS__TRIES": "2", **backoff}
         assert typed("crawl", "http://site.test/", "--quiet", environment=environment).code == 0
+    assert not json.loads(typed("status", "--json").out)["put_off"]  # that is for shapes of URLs
     last_page = max(site.asked.index(page) for page in pages)
     before = [path for path in site.asked[:last_page] if path.endswith(".png")]
     assert len(set(before)) == len(before) <= 2
