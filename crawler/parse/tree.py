@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from crawler.parse.encoding import codec_of
+from crawler.parse.encoding import codec_of, encoding_guessed, encoding_sent
 from crawler.parse.markup import ANY_VALUE, NAME, SPACE
 
 if TYPE_CHECKING:
@@ -82,8 +82,10 @@ def parse(body: bytes, charset: str | None) -> Document:
     """The document in `body`. `charset`: its encoding as found by `crawler.parse.html`; None: detect it here. An unknown
     one is ignored."""
     if _may_have_copies(body) or _may_have_heavy_roots(body):
-        encoding = _parse_whole(first_tags(body[:_PRESCANNED], _PRESCANNED_TAGS), charset).encoding or "UTF-8"
-        document = parse_text(body.decode(codec_of(encoding), "replace").removeprefix("\ufeff"))
+        encoding = _parse_whole(first_tags(body[:_PRESCANNED], _PRESCANNED_TAGS), charset).encoding
+        if not charset and encoding in (None, "windows-1252"):  # the default: nothing is declared there
+            encoding = encoding_sent(body, None) or encoding_guessed(body, is_xml=False)
+        document = parse_text(body.decode(codec_of(encoding or "UTF-8"), "replace").removeprefix("\ufeff"))
     else:
         document = _parse_whole(body, charset)
     # Browsers show what a shadow root contains, so it takes the place of its template. A DOM is written like this.

@@ -152,3 +152,9 @@ def used_of_the_library(module: ast.Module) -> set[str]:
 def test_a_module_that_parses_a_document_is_noticed() -> None:
     source = "import turbohtml\nfrom turbohtml import parse_fragment\nturbohtml.parse(b'')\nturbohtml.parse_xml(body)"
     assert used_of_the_library(ast.parse(source)) == {"parse_fragment", "parse_xml"}
+
+
+@pytest.mark.parametrize("head", [b"", b"<!-- " + b"x" * 10_000 + b" --><meta charset=utf-8>"])
+def test_a_page_with_many_formatting_elements_is_decoded_like_others(head: bytes) -> None:
+    body = head + "<p><i><b>Größe</b>".encode() * 300
+    assert "Größe" in parse(body, None).text
