@@ -226,10 +226,12 @@ class RedisStore:
         sending = asyncio.create_task(self._deliver(calls, self._divided(calls, replies), replies))
         sending.add_done_callback(_retrieve_error)
         await asyncio.shield(sending)
-        for at, reply in enumerate(replies):
-            if isinstance(reply, WrongType):
-                names = await wrong_keys(self, [prefix_of(reply.key)])
-                replies[at] = reply = wrong_type(self._where, reply.node, reply.key, names)
+        if wrong := [(at, reply) for at, reply in enumerate(replies) if isinstance(reply, WrongType)]:
+            found = await wrong_keys(self, {prefix_of(reply.key) for _, reply in wrong})
+            for at, error in wrong:
+                names = [key for key in found if prefix_of(key) == prefix_of(error.key)]
+                replies[at] = wrong_type(self._where, error.node, error.key, names)
+        for reply in replies:
             if isinstance(reply, raised):
                 raise reply
         return replies

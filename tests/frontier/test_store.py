@@ -134,8 +134,10 @@ class TestNodes:
     ) -> None:
         queue = f"{{{crawl_name}:3}}:due"
         calls = [command("SET", queue, "x"), command("ZCARD", queue), command("ZCARD", f"{{{crawl_name}:4}}:due")]
-        done, wrong, sound = await store.send_each(calls)
-        assert (done, sound) == (b"OK", 0)
+        round_trips = store.round_trips
+        done, wrong, sound, *others = await store.send_each([*calls, *[command("ZCARD", queue)] * 9])
+        assert (done, sound) == (b"OK", 0) and list(map(str, others)) == [str(wrong)] * 9
+        assert store.round_trips == round_trips + 2  # one finds out which keys are wrong
         assert isinstance(wrong, WrongType) and queue in str(wrong) and "crawler repair --evicted" in str(wrong)
         assert not store.is_away(store.node_of(queue))
 
