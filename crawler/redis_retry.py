@@ -5,16 +5,17 @@ for each node, and reports each change of it once. A refused call (for example a
 like an outage, because an operator can fix both. If writes are refused, the outage ends with a write: a server whose disk
 is full still answers reads. `crawler.worker.commit` repeats writes that a restart has lost.
 
-**A single server.** All methods repeat a call until the server answers it.
+**A node** is here what can be away by itself: the single server, or a server of a cluster. A key of a wrong type, which
+somebody else has written over, must cost only its shard. So this shard counts as a node of its own, even on a single
+server, and so do the keys of the crawl, until `watch` finds that all their keys have their types again.
 
-**A key of a wrong type**, which somebody else has written over, must cost only its shard. So the shard counts as a node of
-a cluster from then on, and so do the keys of the crawl, until `watch` finds that all their keys have their types again.
+**One node.** All methods repeat a call until it answers.
 
-**A cluster.** A node that hangs must cost only its own shards. So whatever a worker or a commit needs from several
+**Several nodes.** A node that hangs must cost only its own shards. So whatever a worker or a commit needs from several
 nodes is asked side by side (`each`), and what occupies a worker is asked once (`soon`). Both wait for an answer for
 `PATIENCE_S` at most. A node that has not answered by then counts as away: only `watch` asks it again, every `WATCH_S`,
 until it answers. A node that has lost shards counts as away, too, until `watch` finds that they are restored. Only the
-loss of shards on the node of the control keys is raised, as on a single server.
+loss of shards on the node of the control keys is raised, as if it were the only one.
 Calls that belong to one node and hold up nobody else (`call`) are repeated until they succeed.
 """
 
@@ -40,7 +41,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 long outage each call is attempted about twelve times a minute."""
 
 LONGEST_NODE_WAIT_S = 1.0
-"""The longest delay between attempts at one node of a cluster. It ends early when the node is found to be back."""
+"""The longest delay between attempts at one of several nodes. It ends early when the node is found to be back."""
 
 PATIENCE_S = 1.0
 """How long an answer is awaited by those who can do something else meanwhile. Nodes answer within milliseconds, and within
@@ -56,7 +57,7 @@ UNREADABLE_S = 30.0
 """For how long a shard rests of which a script could not understand the values: only another try tells whether it can."""
 
 ANY = ""
-"""Stands for all nodes together: the single server, or a call whose node is unknown."""
+"""Stands for all nodes together: the only one, or a call whose node is unknown."""
 
 
 class _Outage:
@@ -74,7 +75,7 @@ class _Outage:
 
 
 class RedisRetry:
-    """Repeats calls until Redis answers them. `nodes`: None for a single server."""
+    """Repeats calls until Redis answers them. `nodes`: None if there can be only one."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class RedisRetry:
 
     @property
     def is_away(self) -> bool:
-        """Whether nothing can be done: the single server is away, or all nodes are."""
+        """Whether nothing can be done: all nodes are away."""
         if not self._outages or not self.has_many_nodes:
             return bool(self._outages)
         assert self._nodes is not None
@@ -117,7 +118,7 @@ class RedisRetry:
 
     @property
     def away_nodes(self) -> list[str]:
-        """The nodes of a cluster that cannot be used, without those that have lost shards. Empty for a single server."""
+        """Those of several nodes that cannot be used, without `incomplete_nodes`. Empty if there is only one."""
         if not self.has_many_nodes:
             return []
         return sorted(node for node, outage in self._outages.items() if node != ANY and not outage.is_incomplete)
@@ -135,19 +136,19 @@ class RedisRetry:
 
     @property
     def incomplete_nodes(self) -> list[str]:
-        """The nodes of a cluster that have lost shards."""
+        """The nodes that have lost shards, or have keys of a wrong type."""
         return sorted(node for node, outage in self._outages.items() if outage.is_incomplete)
 
     @property
     def nodes(self) -> dict[str, bool]:
-        """Whether each node of a cluster is away, or the single server."""
+        """Whether each node is away."""
         names = sorted(self._nodes.names) if self._nodes else []
         if len(names) == 1:
             return {names[0]: bool(self._outages)}
         return {node: node in self._outages for node in names}
 
     def is_node_away(self, node: str) -> bool:
-        """Whether `node` of a cluster is away, while others may serve. Always False for a single server."""
+        """Whether `node` is away, while others may serve. Always False if there is only one."""
         return bool(self._outages) and node in self._outages and self.has_many_nodes
 
     def is_shard_away(self, shard: int) -> bool:
@@ -192,8 +193,8 @@ class RedisRetry:
             self._refused.pop(this, None)
 
     async def _wait_for(self, node: str, longest_s: float) -> None:
-        """Wait for `longest_s`, or on a cluster until `node` is back, if that is earlier. A call that waits to the end
-        would otherwise begin up to one and a half delays after a failover."""
+        """Wait for `longest_s`, or with several nodes until `node` is back, if that is earlier. A call that waits to
+        the end would otherwise begin up to one and a half delays after a failover."""
         outage = self._outages.get(node)
         if not self.has_many_nodes or outage is None:
             await self._clock.sleep(longest_s)
@@ -208,8 +209,8 @@ class RedisRetry:
         return await self.call(call, self._crawl_node)
 
     async def soon(self, call: Callable[[], Awaitable[T]], node: str) -> T:
-        """The result of `call`, which needs `node`. On a cluster, raises RedisAway if the node is away or does not answer
-        in time. Otherwise like `call`."""
+        """The result of `call`, which needs `node`. With several nodes, raises RedisAway if the node is away or does not
+        answer in time. Otherwise like `call`."""
         if not self.has_many_nodes:
             return await self.call(call, is_divisible=True)
         answer = (await self.each({node: None}, lambda _: call()))[node]
@@ -224,8 +225,8 @@ class RedisRetry:
     async def each(self, parts: Mapping[str, Part], call: Callable[[Part], Awaitable[T]]) -> dict[str, T | RedisAway]:
         """The results of `call` for the part of each node, side by side. `parts` is from `split`.
 
-        On a cluster, a node that is away, or does not answer in time, has a RedisAway in place of its result; the call may
-        take effect anyway. On a single server, the call is repeated until it succeeds."""
+        With several nodes, one that is away, or does not answer in time, has a RedisAway in place of its result; the call
+        may take effect anyway. If there is only one, the call is repeated until it succeeds."""
         if not self.has_many_nodes:
             return {node: await self._undivided(partial(call, part)) for node, part in parts.items()}
         asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._outages}
@@ -307,7 +308,7 @@ class RedisRetry:
     # outages
 
     def _name(self, node: str, error: Exception | None = None) -> str:
-        """The node to which a result is attributed. On a single server there is only one."""
+        """The node to which a result is attributed."""
         if isinstance(error, WrongType) and self._nodes is not None and (apart := self._nodes.set_apart(error.key)):
             return apart
         if not self.has_many_nodes:

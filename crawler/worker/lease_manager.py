@@ -3,7 +3,7 @@
 It asks a shard only when a domain may be due there, and workers are free or no domain is overdue. The reply to a
 lease call says when the shard is next due, the reply to a settle call says when the returned domain is due, and a push
 says which shards got URLs (`HeldLeases`). Idle shards are polled every `poll_s`, because other replicas may push URLs
-into them. Each node of a cluster has rounds of its own, so a node that does not answer holds up only its own shards.
+into them. Each of several nodes has rounds of its own, so a node that does not answer holds up only its own shards.
 
 `PagePermits` holds back domains while the crawl may fetch no more pages (`limits.max_pages`).
 """
@@ -84,7 +84,7 @@ class LeaseManager:
         self.view: View | None = None
         self._is_draining = False
         self._paused = False
-        self._rounds: dict[str, asyncio.Task[None]] = {}  # by node of a cluster
+        self._rounds: dict[str, asyncio.Task[None]] = {}  # by node, if there are several
         self._urgent_rounds = 0  # that are left
 
     def __repr__(self) -> str:
@@ -156,7 +156,7 @@ class LeaseManager:
                 task.cancel()
 
     async def _lease(self) -> None:
-        """Lease from the shards that are due. On a cluster, start a round for each node that has none."""
+        """Lease from the shards that are due. With several nodes, start a round for each node that has none."""
         now = self._runtime.now()
         if not self._runtime.retry.has_many_nodes:
             await self._lease_round("", self._first(self._held.due()), now, self._settings.ahead)
