@@ -171,7 +171,7 @@ def other_values() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for one in (one for one in reference.all_settings() if one.table in reference.tables()):
         words = re.findall(r'"(\w+)"', one.kind)
-        numbers = [one.default + 1, one.default / 2] if isinstance(one.default, int | float) else [1]
+        numbers = [one.default + 1, one.default - 1, one.default / 2] if isinstance(one.default, int | float) else [1]
         texts = [*words, "word", "10.0.0.0/8", "redis://queue", "9410", "https://a.test/"]
         lists: list[list[Any]] = [
             [81],
