@@ -375,7 +375,7 @@ class DocumentOffloader:
         self._folder = folder
         self._processes = [process] if process else [ChildProcess(makes_texts=makes_texts) for _ in range(processes)]
         self._makes_texts = makes_texts
-        self._turns = FairTurns(self._processes)
+        self._turns = FairTurns(self._processes, shares_cores=True)
         self._steps = FairTurns([None], rest=1.0)  # half of the event loop's time is for everything else
         self._events = events or Events()
         self._retry_s = retry_s

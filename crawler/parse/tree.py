@@ -83,7 +83,7 @@ def parse(body: bytes, charset: str | None) -> Document:
     one is ignored."""
     if _may_have_copies(body) or _may_have_heavy_roots(body):
         encoding = _parse_whole(first_tags(body[:_PRESCANNED], _PRESCANNED_TAGS), charset).encoding
-        if not charset and encoding in (None, "windows-1252"):  # the default: nothing is declared there
+        if not charset and encoding in (None, "windows-1252"):  # also the default, if nothing is declared there
             encoding = encoding_sent(body, None) or encoding_guessed(body, is_xml=False)
         document = parse_text(body.decode(codec_of(encoding or "UTF-8"), "replace").removeprefix("\ufeff"))
     else:

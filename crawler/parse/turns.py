@@ -134,16 +134,17 @@ def _most(used: dict[str, tuple[float, float]], use: Callable[[str], float]) -> 
 
 
 class FairTurns(Generic[T]):
-    """Gives domains turns with the `resources`. After a heavy turn, the next one has to wait `rest` times as long, and for
-    as long as light work took meanwhile: on a machine with few cores, that needs the time."""
+    """Gives domains turns with the `resources`. After a heavy turn, the next one has to wait `rest` times as long and, with
+    `shares_cores`, for as long as light work took meanwhile, which needs the time on a machine with few cores."""
 
-    def __init__(self, resources: Iterable[T], rest: float = 0.0) -> None:
+    def __init__(self, resources: Iterable[T], rest: float = 0.0, shares_cores: bool = False) -> None:
         self._free = list(resources)[::-1]
         self._most_heavy = max(1, len(self._free) // 2)
         self._rest = rest
+        self._shares_cores = shares_cores
         self._heavy_turns = 0
         self._debt_s = 0.0  # of heavy work: as much light work comes first
-        self._light_s = 0.0  # of all light turns
+        self._light_s = 0.0  # of all light turns, if they share cores with heavy ones
         self._light, self._heavy = FairQueue(), FairQueue()
 
     def __repr__(self) -> str:
@@ -187,7 +188,7 @@ class FairTurns(Generic[T]):
         (self._heavy if is_heavy else self._light).ended(domain, took_s)
         self._debt_s = min(MOST_DEBT_S, max(0.0, self._debt_s + (took_s if is_heavy else -took_s)))
         if not is_heavy:
-            self._light_s += took_s
+            self._light_s += self._shares_cores * took_s
         elif (rest_s := self._rest * took_s + min(took_s, self._light_s - light_s)) > 0:
             loop.call_later(rest_s, self._end_heavy)
         else:

@@ -296,7 +296,7 @@ take long, 10,000 held up the event loop for seconds."""
 
 class LinkFilter:
     """Turns links into entries. `recent`: links that need no check, because they were pushed recently. `shapes`: which are
-    put off; `comes_last`: whether links with a query come last; `has_cap`: whether the number of URLs of a domain
+    put off; `comes_last`: whether a link with this query comes last; `has_cap`: whether the number of URLs of a domain
     is limited, so that those from other domains are told apart."""
 
     def __init__(

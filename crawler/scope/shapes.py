@@ -94,7 +94,7 @@ OTHER = "other"
 """The name of all others."""
 
 COPIES = "copies"
-"""As what links of copies count whose own shape is not known to be useless."""
+"""The name by which links of copies are counted whose own shape is not known to be useless."""
 
 _ANY_NAMES = "?*"
 _NUMBERS = re.compile(r"\d+")

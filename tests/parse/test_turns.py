@@ -44,7 +44,7 @@ async def test_light_and_heavy_work_share_a_single_resource() -> None:
 
 
 async def test_heavy_work_rests_while_light_work_needs_the_machine() -> None:
-    turns, spans, is_over = FairTurns([1, 2]), list[tuple[float, float]](), asyncio.Event()
+    turns, spans, is_over = FairTurns([1, 2], shares_cores=True), list[tuple[float, float]](), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     async def light() -> None:
