@@ -68,30 +68,18 @@ class Head(NamedTuple):
         return all_values(self.fields).get(name, b"").decode("latin-1")
 
 
-_CACHED = 256
-_MOST_CACHED_FIELDS = 100
-"""Heads whose fields are kept by their names, because the client, the worker and the archive ask for those of the same
-response; and the most fields of such a head. With more, a hostile one takes up to 1.5 MB."""
-
-
+@lru_cache(
+    16
+)  # the client, the worker and the archive ask for fields of the same response; a hostile head takes 1.5 MB
 def first_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
     """The first value of each of `fields`, by its name in lower case."""
-    return _first_values(fields) if len(fields) <= _MOST_CACHED_FIELDS else _first_values.__wrapped__(fields)
-
-
-def all_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
-    """All values of each of `fields` as one list, by its name in lower case: a field whose value is a list may come in
-    several lines (RFC 9110 5.3)."""
-    return _all_values(fields) if len(fields) <= _MOST_CACHED_FIELDS else _all_values.__wrapped__(fields)
-
-
-@lru_cache(_CACHED)
-def _first_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
     return {name.lower(): value for name, value in reversed(fields)}
 
 
-@lru_cache(_CACHED)
-def _all_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
+@lru_cache(16)
+def all_values(fields: tuple[tuple[bytes, bytes], ...]) -> Mapping[bytes, bytes]:
+    """All values of each of `fields` as one list, by its name in lower case: a field whose value is a list may come in
+    several lines (RFC 9110 5.3)."""
     first = first_values(fields)
     if len(first) == len(fields):
         return first

@@ -155,7 +155,7 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     encoding: str = ""  # of the body, as a rule says; empty: as the response says
     method: str = "GET"
     request_body: bytes = b""
-    set_cookies: tuple[Secret, ...] = ()  # of the response, where `headers` hide them: for a browser, and in no record
+    set_cookies: tuple[Secret, ...] = ()  # of the response; `headers` hide them, as records do
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of the header `name` (in lower case), or None."""

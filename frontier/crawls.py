@@ -319,7 +319,7 @@ async def evicted_keys(store: Store, keys: CrawlKeys) -> int:
     ((known, exists),) = await store.send([command("HMGET", keys.meta, _EVICTED, "fingerprint_key")])
     if not exists:  # it may be among them
         return counter
-    before, evicted = map(count_in, known.split()) if known and known.count(b" ") == 1 else (counter, 0)
+    before, evicted = map(count_in, known.split(b" ")) if known and known.count(b" ") == 1 else (counter, 0)
     evicted += counter - before if counter >= before else counter
     if known != (now := f"{counter} {evicted}".encode()):
         with contextlib.suppress(FrontierError):  # a later reader remembers it

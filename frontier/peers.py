@@ -401,7 +401,8 @@ def parse_roster(members: bytes) -> tuple[Member, ...]:
         for replica, claim in zip(fields[::2], fields[1::2], strict=True):
             with contextlib.suppress(ValueError):
                 number, capacity, address = claim.split(" ", 2)
-                claims.append((int(number), replica, float(capacity), "" if address == "-" else address))
+                if 0 < (weight := float(capacity)) < float("inf"):
+                    claims.append((int(number), replica, weight, "" if address == "-" else address))
     claims.sort()
     return tuple(
         Member(replica, rank, capacity, address) for rank, (_, replica, capacity, address) in enumerate(claims, start=1)

@@ -157,9 +157,7 @@ class OldState:
         """Restore what was settled since, and return the number of URLs. `lost`: shard -> the time of the last lease that
         it knows (server ms, 0 for none); `replica`: this one, which restores what it has settled itself: others that run
         may find that their pages are not settled, and remove them. "": what replicas have settled that have ended."""
-        (created,) = await ask(self.store, [command("HGET", self.crawl.keys.meta, "created_ms")])
-        # A line has a time from shortly before its settlement.
-        since_ms = max(count_in(created), min(lost.values()) - GROUP_MS)
+        since_ms = min(lost.values()) - GROUP_MS  # a line has a time from shortly before its settlement
         repair = Repair(self.store, self.crawl, self.clock, self.domain_cap, lost)
 
         def lines() -> Iterator[PageLine]:
@@ -178,6 +176,9 @@ class OldState:
         quiet = asyncio.create_task(self._keep_quiet(repair))
         restored = 0
         try:
+            read_created = command("HGET", self.crawl.keys.meta, "created_ms")
+            (created,) = await _while_away(partial(ask, self.store, [read_created]))
+            since_ms = max(count_in(created), since_ms)
             # First as they were found, because links to them may come to the same URLs on other ways.
             async for batch in _batches(chain(pages(True), pages(False))):
                 entries = [line.entry for line in batch]

@@ -88,7 +88,7 @@ def _number_option(flag: str, about: Option) -> option.Decorator:
 def plan(numbers: dict[str, float], archive: bool, as_json: bool) -> None:
     """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
 
-    Each figure is printed with its formula. The constants in it were measured; --json has them all.
+    Each figure is printed with its formula. --json also has the constants in it, of which most were measured.
 
     Examples:
 

@@ -35,6 +35,7 @@ from crawler.cli.text import emit, note
 from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.observe.health import health_records
 from crawler.page import Outcome
+from crawler.redis_retry import LONGEST_WAIT_S
 from crawler.scope.scope import RecentUrls
 from crawler.scope.seeds import SeedList
 from crawler.settings.guarded import accepted, check_guarded
@@ -66,8 +67,9 @@ from frontier.store import RedisStore, batched
 
 SHOWN_VOLUMES = 3
 
-REPORT_S = 3.0
-"""Seconds in which every replica that runs has reported again."""
+REPORT_S = 1.5 * LONGEST_WAIT_S + 2.0
+"""Seconds in which every replica that runs has reported again: one that met a wrong type waits so long before it tries
+again."""
 
 
 class Repaired(msgspec.Struct, frozen=True):

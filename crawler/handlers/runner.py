@@ -124,10 +124,14 @@ class HandlerRunner(Middlewares):
                 slot.close()
             return failed(name, TOO_LONG, str(error))
         except Retry as wanted:
+            wanted.__traceback__ = None  # see below
             return failed(name, ASKED, str(wanted), wanted.after)
         except Exception as error:
             words = in_words(error)[:LONGEST_ERROR]
-            return failed(name, FAILED, f"{words}{_hint(words)}{_place(function, error)}")
+            words += f"{_hint(words)}{_place(function, error)}"
+            # It leads to this call, and so to the page, which would stay in memory until the next full collection.
+            error.__traceback__ = None
+            return failed(name, FAILED, words)
         finally:
             slot.is_final = True
         result = handle.result(name)
@@ -178,7 +182,8 @@ class _Slot:
         finally:
             self._waiting -= 1
             if not (self._waiting or self.is_final):
-                await self.take()  # also if only the work was cancelled, as by a timeout in the handler
+                # Also if only the work or this wait is cancelled, as by a timeout in the handler.
+                await asyncio.shield(asyncio.ensure_future(self.take()))
 
 
 async def _base(page: ParsedPage) -> str:

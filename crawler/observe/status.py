@@ -327,7 +327,8 @@ def condition_of(
     if state in _HALTED:
         return Condition("stopping" if state == "stop" else "paused", "warn", reasons)
     working = [record for record in records if not (record.blocked or record.redis_away)]
-    if len(working) < len(records) and not any(record.domains for record in working):
+    may_work = any(record.domains for record in working) or (summary is not None and summary.domains_unleased > 0)
+    if not working or (len(working) < len(records) and not may_work):
         return Condition("blocked", "bad", reasons)
     if summary is not None:
         if summary.outbox:

@@ -237,10 +237,10 @@ def _learn(schema: Schema, fields: Mapping[str, Any]) -> set[str]:
     """Add the types of `fields`: text for a whole number that is too large for a column. Returns the names of those with
     whole numbers that a column with decimal numbers would round."""
     numbers = {name: value for name, value in fields.items() if isinstance(value, int)}
-    large = {name for name, value in numbers.items() if abs(value) >= LARGEST}
+    large = {name for name, value in numbers.items() if not -LARGEST <= value < LARGEST}
     schema.learn(dict.fromkeys(large, "text"))
     schema.add({name: value for name, value in fields.items() if name not in large})
-    return {name for name, value in numbers.items() if int(float(value)) != value}
+    return {name for name, value in numbers.items() if name not in large and int(float(value)) != value}
 
 
 def rejected_beside(target: Path) -> Path:

@@ -203,6 +203,7 @@ class ExtraRequests:
     async def _wait_for_room(self, visit: PageVisit) -> None:
         """Wait while `visit` may not make a request. Raises Refused."""
         while visit.browser is None and not self.has_room(visit):
+            visit.was_held_up = True
             self._check(visit)
             await self.runtime.clock.sleep(LOOK_AGAIN_S)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import random
 import re
@@ -785,3 +786,9 @@ async def test_three_mail_senders_share_the_mailboxes(valkey: ValkeyProcess) -> 
     # One that ends a moment earlier leaves its share to the others: nothing is left out, and everybody had something.
     assert {mailbox for share in shares for mailbox in share} == set(names["MAILBOXES"])
     assert all(shares)
+
+
+@pytest.mark.parametrize("capacity", ["nan", "inf", "0", "-1", "much"])
+def test_a_claim_with_a_capacity_that_no_replica_has_is_left_out(capacity: str) -> None:
+    members = json.dumps(["a", f"1 {capacity} -", "b", "2 1.0 -"])
+    assert [member.replica for member in parse_roster(members.encode())] == ["b"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import re
 import threading
@@ -15,7 +16,7 @@ import brotli
 import msgspec
 import pytest
 
-from crawler import Handle, ParsedPage, Router
+from crawler import Handle, ParsedPage, Retry, Router
 from crawler.errors import Refused, UserError
 from crawler.handlers.middlewares import give_up, until_given_up
 from crawler.handlers.requests import KnownAnswers
@@ -452,3 +453,26 @@ async def test_a_large_page_is_parsed_beside_the_event_loop_and_up_to_a_limit() 
     watching.cancel()
     assert found == ["x", "x"]
     assert lateness < 0.1
+
+
+class Large:
+    """What a handler has taken."""
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), Retry("later")])
+async def test_what_a_failed_handler_has_taken_does_not_wait_for_a_collection(error: Exception) -> None:
+    router, taken = Router(), list[weakref.ref[Large]]()
+
+    @router.handler()
+    async def fail(page: ParsedPage, crawl: Handle) -> None:
+        large = Large()
+        taken.append(weakref.ref(large))
+        raise type(error)(*error.args)
+
+    gc.disable()
+    try:
+        assert (await HandlerRunner(router, PATIENT).handle(a_page("1"))).reason
+        await asyncio.sleep(0)
+        assert taken[0]() is None
+    finally:
+        gc.enable()

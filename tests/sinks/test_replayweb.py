@@ -1,4 +1,4 @@
-"""ReplayWeb.page shows a page of a WACZ file in a real browser, and asks for parts of the file.
+"""ReplayWeb.page shows a page of a WACZ file in a real browser.
 
 It is not a Python package: REPLAYWEB is the folder with its `ui.js` and `sw.js`, by default `.replayweb` (`.ci/run`
 makes it):
